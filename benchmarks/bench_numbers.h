@@ -1,5 +1,6 @@
 /*
- * bench_numbers.h - what the programs of ./bench share: the clock, and the middle of many measurements.
+ * bench_numbers.h - what the programs of ./bench share: the clock, and the middle of many
+ * measurements.
  */
 #ifndef UNISONO_BENCH_NUMBERS_H
 #define UNISONO_BENCH_NUMBERS_H

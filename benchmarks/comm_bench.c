@@ -1,13 +1,15 @@
 /*
- * comm_bench.c - ./bench comm: all-reduce of float32 sums by two ranks, against Open MPI, gloo and a plain loop.
+ * comm_bench.c - ./bench comm: all-reduce of float32 sums by two ranks, against Open MPI, gloo and
+ * a plain loop.
  *
- * Every side is a pair of processes (or threads) that waits for orders, "count repetitions", and answers with
- * microseconds a call; it checks its results before it is timed. The sides take turns, ten and more rounds, and a
- * ratio is the median of the rounds' ratios. While one side is measured, the others are stopped
- * (SIGSTOP): Open MPI's ranks would otherwise poll on our cores. What they do is in comm_ways.c.
+ * Every side is a pair of processes (or threads) that waits for orders, "count repetitions", and
+ * answers with microseconds a call; it checks its results before it is timed. The sides take turns,
+ * ten and more rounds, and a ratio is the median of the rounds' ratios. While one side is measured,
+ * the others are stopped (SIGSTOP): Open MPI's ranks would otherwise poll on our cores. What they
+ * do is in comm_ways.c.
  *
- * JSON lines: bench, metric, unit, unisono (the median), best, peer, peer_name, ratio (how many times faster).
- * Options: --quick; --no-peers; --size NAME (4kb, 64kb, 11mb, 100mb).
+ * JSON lines: bench, metric, unit, unisono (the median), best, peer, peer_name, ratio (how many
+ * times faster). Options: --quick; --no-peers; --size NAME (4kb, 64kb, 11mb, 100mb).
  */
 #include <signal.h>
 #include <stdbool.h>
@@ -38,7 +40,8 @@ typedef struct length {
 
 static const length lengths[] = {
     { "4kb", 1024, 20000, 50,
-      20 }, /* some tens of milliseconds: who was just continued needs one or two to find its core */
+      /* Some tens of milliseconds: who was just continued needs one or two to find its core */
+      20 },
     { "64kb", 16384, 4000, 50, 20 },
     { "11mb", 11u * 1000 * 1000 / 4, 10, 2, 15 },
     { "100mb", MAX_COUNT, 2, 1, 10 },
@@ -194,7 +197,8 @@ static void run_length(side *sides, const length *l, bool quick, bool peers)
     }
 }
 
-/* The interpreter that has torch: ./bench runs at the root of the project, where this tool tells it. */
+/* The interpreter that has torch: ./bench runs at the root of the project, where this tool tells
+ * it. */
 static void find_python(char *out, size_t size)
 {
     const char *given = getenv("UNISONO_BENCH_PYTHON");

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "comm/shared.h"
 #include "comm_ways.h"
 
 #include "bench_record.h"
@@ -34,7 +35,7 @@ typedef struct place {
 static double reduce_times(place *at, size_t count, int repetitions)
 {
     uni_error err = { 0 };
-    int rank = uni_comm_rank(at->comm), n = uni_comm_size(at->comm);
+    int rank = uni_comm_info_of(at->comm)->rank, n = uni_comm_info_of(at->comm)->size;
     for (size_t i = 0; i < count; i++)
         at->data[i] = (float)(i % 1000 + (size_t)rank);
     int status =
@@ -141,8 +142,9 @@ static double plain_times(float *data[2], size_t count, int repetitions)
     return us;
 }
 
-/* --- one rank over MPI: comm_bench --mpi-rank, started by mpirun; rank 0 reads orders and hands them on, by a socket: in a collective the other would
- * wait while both stand still, and complain of it --- */
+/* --- one rank over MPI: comm_bench --mpi-rank, started by mpirun; rank 0 reads orders and hands
+ * them on, by a socket: in a collective the other would wait while both stand still, and complain
+ * of it --- */
 
 int mpi_rank(void)
 {
@@ -151,10 +153,11 @@ int mpi_rank(void)
     int64_t pids[2] = { 0 }, pid = getpid(), order[2];
     uni__socket_mesh *mesh = NULL;
     char name[64];
-    if (uni__comm_open_mpi(&at.comm, NULL, NULL, NULL, &err) < 0 || uni_comm_size(at.comm) != 2 ||
+    if (uni__comm_open_mpi(&at.comm, NULL, NULL, NULL, &err) < 0 ||
+        uni_comm_info_of(at.comm)->size != 2 ||
         uni_comm_all_gather(at.comm, &pid, pids, 1, UNI_I64, &err) < 0)
         give_up("%s", err.message);
-    bool first = uni_comm_rank(at.comm) == 0;
+    bool first = uni_comm_info_of(at.comm)->rank == 0;
     snprintf(name, sizeof name, "unisono-comm-bench-%d", (int)pids[0]);
     if (uni__socket_mesh_connect(&mesh, name, first ? 0 : 1, 2, NULL, 10000, &err) < 0)
         give_up("%s", err.message);
@@ -190,8 +193,9 @@ int mpi_rank(void)
     return 0;
 }
 
-/* --- the recorder (./bench strategies has its cost in a training step): in the smallest step there is, the fused one of the NNLM head's 49,000 parameters with
- * no forward and backward pass at all --- */
+/* --- the recorder (./bench strategies has its cost in a training step): in the smallest step there
+ * is, the fused one of the NNLM head's 49,000 parameters with no forward and backward pass at all
+ * --- */
 
 #define HEAD_PARAMETERS 49000
 
@@ -217,16 +221,16 @@ static void *step_main(void *argument)
     uni_error err = { 0 };
     uni_comm_buffer *parameters = NULL, *gradients = NULL;
     int status =
-        uni_comm_alloc_shared(me->comm, HEAD_PARAMETERS * sizeof(float), &parameters, &err);
+        uni__comm_alloc_shared(me->comm, HEAD_PARAMETERS * sizeof(float), &parameters, &err);
     if (status == 0)
-        status = uni_comm_alloc(me->comm, HEAD_PARAMETERS * sizeof(float), &gradients, &err);
+        status = uni_comm_alloc(&gradients, me->comm, HEAD_PARAMETERS * sizeof(float), &err);
     if (status < 0)
         give_up("%s", err.message);
     me->parameters = uni_comm_buffer_data(parameters);
     double begun = now_us();
     for (int i = 0; i < STEPS && status == 0; i++)
-        status = uni_comm_reduce_apply(me->comm, uni_comm_buffer_data(gradients), HEAD_PARAMETERS,
-                                       UNI_F32, UNI_COMM_SUM, 1, descend, me, &err);
+        status = uni__comm_reduce_apply(me->comm, uni_comm_buffer_data(gradients), HEAD_PARAMETERS,
+                                        UNI_F32, UNI_COMM_SUM, 1, descend, me, &err);
     if (status < 0)
         give_up("%s", err.message);
     me->us = (now_us() - begun) / STEPS;
@@ -281,7 +285,7 @@ void shm_rank(uni__socket_mesh *mesh, int rank, way w, FILE *orders, FILE *answe
     uni_comm_buffer *buffer = NULL;
     int status = uni__comm_open_shm(&at.comm, &peers, NULL, 0, &err);
     if (status == 0 && w == SHARED)
-        status = uni_comm_alloc(at.comm, MAX_COUNT * sizeof(float), &buffer, &err);
+        status = uni_comm_alloc(&buffer, at.comm, MAX_COUNT * sizeof(float), &err);
     if (status < 0)
         give_up("%s", err.message);
     at.data = w == SHARED ? uni_comm_buffer_data(buffer) : malloc(MAX_COUNT * sizeof(float));

@@ -1,6 +1,7 @@
 /*
- * comm_ways.h - what the sides of ./bench comm do: all-reduces by ranks of unisono over every transport, and by a plain loop of two threads. comm_bench.c starts
- * them as processes and gives them orders.
+ * comm_ways.h - what the sides of ./bench comm do: all-reduces by ranks of unisono over every
+ * transport, and by a plain loop of two threads. comm_bench.c starts them as processes and gives
+ * them orders.
  */
 #ifndef UNISONO_BENCH_COMM_WAYS_H
 #define UNISONO_BENCH_COMM_WAYS_H
@@ -24,12 +25,13 @@ static inline double now_us(void)
 
 _Noreturn void give_up(const char *format, ...) UNI_PRINTF(1, 2);
 
-/* Orders are lines "count repetitions"; the answer is a line with microseconds a call. These two end the process.
- * A rank over shared memory; rank 0 answers. */
+/* Orders are lines "count repetitions"; the answer is a line with microseconds a call. These two
+ * end the process. A rank over shared memory; rank 0 answers. */
 _Noreturn void shm_rank(uni__socket_mesh *mesh, int rank, way w, FILE *orders, FILE *answers);
 /* Both ranks as threads of this process (THREAD), or the plain loop (PLAIN). */
 _Noreturn void thread_side(way w, FILE *orders, FILE *answers);
-/* One of two ranks that mpirun started; rank 0 reads the orders from stdin. What the program ends with. */
+/* One of two ranks that mpirun started; rank 0 reads the orders from stdin. What the program ends
+ * with. */
 int mpi_rank(void);
 /* Prints recorder_overhead_bare_step. */
 void run_recorder(void);

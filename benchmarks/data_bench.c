@@ -1,7 +1,9 @@
 /*
- * data_bench.c - the suite data of ./bench: files to batches. The files are made in a directory of the user's cache (data_files.h) and are read warm; the peers
- * (peers/data_readers.py) read the same ones. Rates are medians of five runs after a warm-up, each checked for the number of rows; ratios are those of
- * runs that follow each other, so that a change of the machine's speed meets both.
+ * data_bench.c - the suite data of ./bench: files to batches. The files are made in a directory of
+ * the user's cache (data_files.h) and are read warm; the peers (peers/data_readers.py) read the
+ * same ones. Rates are medians of five runs after a warm-up, each checked for the number of rows;
+ * ratios are those of runs that follow each other, so that a change of the machine's speed meets
+ * both.
  *
  *   data_bench [--quick] [--only csv|npy|tfrecord|shuffle|first|stall|limited|python]
  *   data_bench --read FILE   reads it through and prints MB/s (what runs under the memory limit)
@@ -14,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <unisono/data.h>
+#include "data/shared.h"
 #include "base/machine_limits.h"
 #include "bench_numbers.h"
 #include "data_bench.h"
@@ -63,7 +66,7 @@ static int64_t read_through(uni_dataset *dataset, int64_t most)
     int more = 1;
     if (uni_dataset_iterate(&it, dataset, &(uni_data_options){ .batch_size = BATCH }, &err) < 0)
         bench_die("iterate", &err);
-    while ((most < 0 || rows < most) && (more = uni_dataset_iterator_next(it, &batch, &err)) > 0) {
+    while ((most < 0 || rows < most) && (more = uni_dataset_iterator_next(&batch, it, &err)) > 0) {
         rows += uni_table_num_rows(batch);
         uni_table_unref(batch);
     }
@@ -79,7 +82,7 @@ static double read_rate(const char *path, bool shuffle, int64_t rows)
     double begin = now_s();
     uni_dataset *dataset = bench_open(path, shuffle);
     int64_t taken = read_through(dataset, -1);
-    double rate = (double)uni_dataset_bytes(dataset) / (now_s() - begin) / 1e6;
+    double rate = (double)uni__dataset_bytes(dataset) / (now_s() - begin) / 1e6;
     uni_dataset_unref(dataset);
     if (rows >= 0 && taken != rows)
         bench_die("a wrong number of rows", NULL);
@@ -188,7 +191,8 @@ static double first_batch_ms(const char *path, bool shuffle)
     return sorted(times, RUNS).median;
 }
 
-/* Every kind of source, shuffled or not; the file's size is part of the name. One that takes 20 ms or more ends the program with an error. */
+/* Every kind of source, shuffled or not; the file's size is part of the name. One that takes 20 ms
+ * or more ends the program with an error. */
 static bool bench_first(bool quick)
 {
     static const char *const names[] = { "floats.csv", "rows.npy", "rows.tfrecord", "lines.jsonl",
@@ -214,7 +218,8 @@ static bool bench_first(bool quick)
     return worst < 20;
 }
 
-/* What the example csv_fit says of itself: how much of its time training waited for batches; negative when it is not there. */
+/* What the example csv_fit says of itself: how much of its time training waited for batches;
+ * negative when it is not there. */
 static double stall_of(const char *command)
 {
     char line[400];
@@ -259,7 +264,8 @@ static void bench_stall(void)
     }
 }
 
-/* Python's own program prints its own lines. It imports TensorFlow and PyTorch, which a smoke run does not wait for. */
+/* Python's own program prints its own lines. It imports TensorFlow and PyTorch, which a smoke run
+ * does not wait for. */
 static void bench_python(const char *csv)
 {
     char exe[1000], command[9000];

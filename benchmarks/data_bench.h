@@ -1,4 +1,5 @@
-/* data_bench.h - what the files of data_bench share: lines of measurements, and the part that runs under a memory limit. */
+/* data_bench.h - what the files of data_bench share: lines of measurements, and the part that runs
+ * under a memory limit. */
 #ifndef UNISONO_BENCH_DATA_BENCH_H
 #define UNISONO_BENCH_DATA_BENCH_H
 

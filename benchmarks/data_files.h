@@ -1,6 +1,6 @@
 /*
- * data_files.h - the files that the suite data of ./bench reads: made in a directory of the user's cache, kept there when they are small. Whatever cannot be made ends
- * the program.
+ * data_files.h - the files that the suite data of ./bench reads: made in a directory of the user's
+ * cache, kept there when they are small. Whatever cannot be made ends the program.
  */
 #ifndef UNISONO_BENCH_DATA_FILES_H
 #define UNISONO_BENCH_DATA_FILES_H

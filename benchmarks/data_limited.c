@@ -1,7 +1,9 @@
 /*
- * data_limited.c - 8 GB of data in a cgroup of 512 MB: the program runs itself there (`--read FILE`), and the group's own counters say how much memory was
- * anonymous or shared. The file is dropped from the page cache before every run, with and without the limit: pages that somebody else has read already would not be counted
- * against the group. cgroup v1's memory controller or v2's, whichever there is and may be used.
+ * data_limited.c - 8 GB of data in a cgroup of 512 MB: the program runs itself there (`--read
+ * FILE`), and the group's own counters say how much memory was anonymous or shared. The file is
+ * dropped from the page cache before every run, with and without the limit: pages that somebody
+ * else has read already would not be counted against the group. cgroup v1's memory controller or
+ * v2's, whichever there is and may be used.
  */
 #include <fcntl.h>
 #include <stdint.h>

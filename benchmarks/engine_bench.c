@@ -1,19 +1,26 @@
 /*
- * engine_bench.c - ./bench engine: training steps a second of the five models of engine_models.c, what they need and how they grow.
+ * engine_bench.c - ./bench engine: training steps a second of the five models of engine_models.c,
+ * what they need and how they grow.
  *
- * JSON lines. A model's numbers come from a process of its own (first step and memory belong to one model): this program starts itself
- * with --model. A model must first be seen to train (its loss on one batch falls) and to have as many weights as the
- * peers', then it is timed:
- *   NAME_samples_per_s   uni_model_fit over batches in memory, as it comes: windows are epochs, timed by a callback; median and spread
- *   kernel_sum_ratio     the kernels' own times (the tape's profile of a loop over the public calls, and the update) over the time of fit's
- *                        step; windows of both in turn, median of the pairs. With replica threads it is one replica's part of the work,
- *                        while as many threads do the same on models of their own: as in fit no core is idle, and nobody waits.
- *   gflops_of_peak       floating-point operations of the products and convolutions over fit's time, over the peak of a large product
- *   first_step_ms        from the start of the process (before exec) to the end of the first step, median of several processes
+ * JSON lines. A model's numbers come from a process of its own (first step and memory belong to one
+ * model): this program starts itself with --model. A model must first be seen to train (its loss on
+ * one batch falls) and to have as many weights as the peers', then it is timed:
+ *   NAME_samples_per_s   uni_model_fit over batches in memory, as it comes: windows are epochs,
+ *                        timed by a callback; median and spread
+ *   kernel_sum_ratio     the kernels' own times (the tape's profile of a loop over the public
+ *                        calls, and the update) over the time of fit's step; windows of both in
+ *                        turn, median of the pairs. With replica threads it is one replica's part
+ *                        of the work, while as many threads do the same on models of their own: as
+ *                        in fit no core is idle, and nobody waits.
+ *   gflops_of_peak       floating-point operations of the products and convolutions over fit's
+ *                        time, over the peak of a large product
+ *   first_step_ms        from the start of the process (before exec) to the end of the first step,
+ *                        median of several processes
  *   peak_rss_mb          of that process, with its 32 batches
  *   step_us              how a step grows with the batch (1 to 4,096) and with the width of the MLP
- * --serve runs one window for every line on stdin and prints its rate: peers do so to measure in turn (benchmarks/peers/engine_common.py).
- * --profile prints where the time goes, per kernel; --quick is a smoke run. One thread, but for those of the engine.
+ * --serve runs one window for every line on stdin and prints its rate: peers do so to measure in
+ * turn (benchmarks/peers/engine_common.py). --profile prints where the time goes, per kernel;
+ * --quick is a smoke run. One thread, but for those of the engine.
  */
 #include <math.h>
 #include <pthread.h>
@@ -26,8 +33,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tensor/shared.h"
 #include "bench_numbers.h"
 #include "engine_models.h"
+#include "nn/step.h"
 
 #define WINDOWS 9
 #define MAX_ENTRIES 64
@@ -54,7 +63,8 @@ static void must(int status, const uni_error *err)
         give_up("%s", err->message);
 }
 
-/* `more`: further keys, each with a comma before it. load: above the number of cores somebody else was running too. */
+/* `more`: further keys, each with a comma before it. load: above the number of cores somebody else
+ * was running too. */
 static void print_line(const char *bench, const char *metric, const char *unit, double value,
                        const char *format, ...)
 {
@@ -94,31 +104,32 @@ static int epoch_end(void *self, uni_model *model, int epoch, const uni_logs *lo
     return 0;
 }
 
-/* Seconds of `count` windows of `steps` steps, fit's own start left out; the loss of the last window. */
+/* Seconds of `count` windows of `steps` steps, fit's own start left out; the loss of the last
+ * window. */
 static double fit_windows(uni_model *model, bench_feed *feed, int64_t steps, int count,
                           int replicas, double *seconds)
 {
-    static const uni_fit_callback_class class_ = { .name = "Clock",
-                                                   .epoch_begin = epoch_begin,
-                                                   .epoch_end = epoch_end };
+    static const uni_callback_class class_ = { .name = "Clock",
+                                               .epoch_begin = epoch_begin,
+                                               .epoch_end = epoch_end };
     uni_error err = { 0 };
     uni_batches *batches = NULL;
-    uni_fit_callback *callback = NULL;
+    uni_callback *callback = NULL;
     clock_callback clock = { 0 };
     must(feed_open(&batches, feed, &err), &err);
-    must(uni_fit_callback_new(&callback, &class_, &clock, &err), &err);
-    must(uni_model_fit(model,
+    must(uni_callback_new(&callback, &class_, &clock, &err), &err);
+    must(uni_model_fit(NULL, model,
                        &(uni_fit_options){ .batches = batches,
                                            .steps_per_epoch = steps,
                                            .epochs = count,
                                            .replicas = replicas,
                                            .callbacks = &callback,
                                            .num_callbacks = 1 },
-                       NULL, &err),
+                       &err),
          &err);
     for (int i = 0; seconds != NULL && i < count; i++)
         seconds[i] = clock.seconds[i];
-    uni_fit_callback_free(callback);
+    uni_callback_free(callback);
     uni_batches_free(batches);
     return clock.loss;
 }
@@ -145,7 +156,7 @@ static void check_model(uni_model *model, const bench_row *row)
     uni_parameters *store = uni_model_parameters(model);
     size_t count = 0;
     for (size_t i = 0; i < uni_parameters_count(store); i++)
-        count += uni_parameter_size(uni_parameters_at(store, i));
+        count += uni_parameter_info_of(uni_parameters_at(store, i))->size;
     if (count != (size_t)row->parameters)
         give_up("%s has %zu weights, the peers' has %d", row->name, count, row->parameters);
 }
@@ -210,19 +221,19 @@ static void loop_update(bench_loop *loop, double scale)
     if (loop->replicas > 1) {
         size_t size = 0;
         uni_gradients_data(loop->gradients, &size);
-        must(uni_optimizer_begin(loop->optimizer, loop->gradients, (float)scale, &err), &err);
-        uni_optimizer_apply_span(loop->optimizer, loop->gradients,
-                                 (uni_span){ 0, size / (size_t)loop->replicas });
-        uni_optimizer_end(loop->optimizer);
+        uni__update update = { .optimizer = loop->optimizer, .gradients = loop->gradients };
+        must(uni__update_begin(&update, 1 / scale, &err), &err);
+        uni__update_slice(&update, (uni__span){ 0, size / (size_t)loop->replicas });
+        uni__update_commit(&update);
     } else {
         must(uni_optimizer_apply(loop->optimizer, loop->gradients, (float)scale,
-                                 uni_tape_threads(loop->tape), &err),
+                                 uni__tape_threads(loop->tape), &err),
              &err);
     }
     loop->update += now_s() - begun;
 }
 
-/* One replica's part of a batch, by the public calls. */
+/* One replica's part of a batch, as fit does. */
 static void loop_step(bench_loop *loop, const uni_batch *batch)
 {
     uni_error err = { 0 };
@@ -239,13 +250,12 @@ static void loop_step(bench_loop *loop, const uni_batch *batch)
         loop->loss, loop->tape, uni_tape_input_column(loop->tape, &y), prediction, NULL);
     double count = each != NULL ? (double)uni_tensor_count(each) : 1;
     double scale = 1 / count / loop->replicas;
-    uni_descent descent;
+    uni__descent descent;
     bool descends = loop->replicas == 1 && /* as fit does */
-                    uni_optimizer_descent(loop->optimizer, (float)scale, &descent);
-    must(uni_tape_gradient(
-             loop->tape, uni_op_sum(loop->tape, each),
-             &(uni_gradient_options){ .consume = true, .descent = descends ? &descent : NULL },
-             &err),
+                    uni__optimizer_descent(loop->optimizer, (float)scale, &descent);
+    must(uni__tape_gradient(loop->tape, uni_op_sum(loop->tape, each),
+                            &(uni_gradient_options){ .consume = true }, descends ? &descent : NULL,
+                            &err),
          &err);
     loop_update(loop, scale);
 }
@@ -253,20 +263,20 @@ static void loop_step(bench_loop *loop, const uni_batch *batch)
 typedef struct kernel_times {
     double seconds, flops; /* of one step */
     size_t count;
-    uni_profile_entry entries[MAX_ENTRIES]; /* of all steps */
+    uni__profile_entry entries[MAX_ENTRIES]; /* of all steps */
 } kernel_times;
 
 static void loop_profile(bench_loop *loop, bench_feed *feed, int64_t steps, kernel_times *out)
 {
     loop->update = 0;
-    uni_tape_profile(loop->tape, true);
+    uni__tape_profile(loop->tape, true);
     for (int64_t i = 0; i < steps; i++)
         loop_step(loop, &feed->batches[i % feed->count]);
-    out->count = uni_tape_profile_read(loop->tape, out->entries, MAX_ENTRIES - 1);
+    out->count = uni__tape_profile_read(loop->tape, out->entries, MAX_ENTRIES - 1);
     if (out->count > MAX_ENTRIES - 1)
         give_up("more than %d kernels in the profile", MAX_ENTRIES - 1);
-    out->entries[out->count++] = (uni_profile_entry){ "update", (uint64_t)steps, loop->update, 0 };
-    uni_tape_profile(loop->tape, false);
+    out->entries[out->count++] = (uni__profile_entry){ "update", (uint64_t)steps, loop->update, 0 };
+    uni__tape_profile(loop->tape, false);
     out->seconds = out->flops = 0;
     for (size_t i = 0; i < out->count; i++) {
         out->seconds += out->entries[i].seconds / (double)steps;
@@ -337,7 +347,7 @@ static void print_profile(const bench_row *row, kernel_times *times, int64_t ste
         for (size_t i = 1; i < times->count; i++)
             if (times->entries[i].seconds > times->entries[best].seconds)
                 best = i;
-        uni_profile_entry *e = &times->entries[best];
+        uni__profile_entry *e = &times->entries[best];
         fprintf(stderr, "  %-28s %6.1f calls %9.2f us %5.1f%% %7.1f GFLOP/s\n", e->operation,
                 (double)e->calls / (double)steps, e->seconds / (double)steps * 1e6,
                 e->seconds / (double)steps / times->seconds * 100,

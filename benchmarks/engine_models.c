@@ -1,6 +1,7 @@
 /*
- * engine_models.c - see engine_models.h. Data is noise: what is measured does not depend on it, and labels that mean nothing can
- * still be learnt by heart, which is how a model is seen to train before it is timed.
+ * engine_models.c - see engine_models.h. Data is noise: what is measured does not depend on it, and
+ * labels that mean nothing can still be learnt by heart, which is how a model is seen to train
+ * before it is timed.
  */
 #include "engine_models.h"
 

@@ -29,7 +29,7 @@ os.environ["UNISONO_TEST_CONTRACT"] = ""
 os.environ["UNISONO_PLUGINS"] = os.path.join(BUILD, "src", "comm")
 sys.path.insert(0, os.path.join(ROOT, "tests", "hosts"))
 
-from network import COMMAND, WORKER, Network, Run, finish, why_not  # noqa: E402  (the variables come first)
+from network import COMMAND, WORKER, Network, Run, finish, why_not
 
 
 def line(metric, unit, ours, peer, peer_name, ratio):

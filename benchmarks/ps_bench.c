@@ -1,9 +1,11 @@
 /*
- * ps_bench.c - ./bench ps: updates a second of parameter servers with 2 workers and 1 server, in every mode, and how stale they were.
+ * ps_bench.c - ./bench ps: updates a second of parameter servers with 2 workers and 1 server, in
+ * every mode, and how stale they were.
  *
- * The work is the NNLM head (128-256-64-1, about 50,000 weights, plain descent) on batches of 64; peers/ps_tensorflow.py does the same with TensorFlow's
- * ParameterServerStrategy. The rate is that of whole epochs of fit after the first one, with everything that fit does on the coordinator. Programs: this one is
- * driver and worker (uni_main).
+ * The work is the NNLM head (128-256-64-1, about 50,000 weights, plain descent) on batches of 64;
+ * peers/ps_tensorflow.py does the same with TensorFlow's ParameterServerStrategy. The rate is that
+ * of whole epochs of fit after the first one, with everything that fit does on the coordinator.
+ * Programs: this one is driver and worker (uni_main).
  */
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +16,7 @@
 #include <unisono/log.h>
 #include <unisono/native.h>
 #include <unisono/trainer.h>
+#include <unisono/experimental/coordinator.h>
 
 #define FEATURES 128
 #define BATCH 64
@@ -59,12 +62,12 @@ static int make_model(uni_model **out, uni_error *err)
 static int train_with(uni_session *session, float *x, float *y, int64_t samples, uni_value **result,
                       uni_error *err)
 {
-    static const uni_fit_callback_class class_ = { .name = "stopwatch", .epoch_end = after_epoch };
-    const uni_value *config = uni_session_config(session);
+    static const uni_callback_class class_ = { .name = "stopwatch", .epoch_end = after_epoch };
+    const uni_value *config = uni_session_info_of(session)->config;
     int epochs = (int)uni_dict_get_int(config, "epochs", 2);
     uni_strategy *strategy = NULL;
     uni_model *model = NULL;
-    uni_fit_callback *watching = NULL;
+    uni_callback *watching = NULL;
     uni_value *stats = NULL;
     stopwatch watch = { 0 };
     int status;
@@ -76,8 +79,8 @@ static int train_with(uni_session *session, float *x, float *y, int64_t samples,
         done);
     UNI_TRY_GOTO(make_model(&model, err), done);
     UNI_TRY_GOTO(uni_strategy_place(strategy, model, err), done);
-    UNI_TRY_GOTO(uni_fit_callback_new(&watching, &class_, &watch, err), done);
-    UNI_TRY_GOTO(uni_strategy_fit(strategy, model,
+    UNI_TRY_GOTO(uni_callback_new(&watching, &class_, &watch, err), done);
+    UNI_TRY_GOTO(uni_strategy_fit(NULL, strategy, model,
                                   &(uni_fit_options){ .x = &columns[0],
                                                       .num_x = 1,
                                                       .y = &columns[1],
@@ -88,17 +91,17 @@ static int train_with(uni_session *session, float *x, float *y, int64_t samples,
                                                       .threads = 1,
                                                       .callbacks = &watching,
                                                       .num_callbacks = 1 },
-                                  NULL, err),
+                                  err),
                  done);
-    if (!uni_strategy_is_chief(strategy))
+    if (!uni_strategy_info_of(strategy)->is_chief)
         goto done;
-    UNI_TRY_GOTO(uni_strategy_server_stats(strategy, &stats, err), done);
+    UNI_TRY_GOTO(uni_strategy_server_stats(&stats, strategy, err), done);
     *result = stats;
     status = uni_dict_take(
         stats, "per_s",
         uni_value_float((double)(samples / BATCH * (epochs - 1)) / (watch.last - watch.first)));
 done:
-    uni_fit_callback_free(watching);
+    uni_callback_free(watching);
     uni_model_free(model);
     uni_strategy_free(strategy);
     return status;
@@ -106,7 +109,7 @@ done:
 
 static int train(uni_session *session, uni_value **result, uni_error *err)
 {
-    int64_t samples = uni_dict_get_int(uni_session_config(session), "steps", 100) * BATCH;
+    int64_t samples = uni_dict_get_int(uni_session_info_of(session)->config, "steps", 100) * BATCH;
     float *x = calloc((size_t)samples * FEATURES, sizeof *x),
           *y = calloc((size_t)samples, sizeof *y);
     int status = x && y ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for the data");
@@ -145,11 +148,11 @@ static int measure(uni_program *program, const char *storage, const char *mode, 
                                  err),
                  done);
     UNI_TRY_GOTO(uni_trainer_fit(
-                     trainer,
+                     &result, trainer,
                      &(uni_run_options){ .function = "train", .config = config, .num_sinks = -1 },
-                     &result, err),
+                     err),
                  done);
-    const uni_value *returned = uni_result_returned(result, 0);
+    const uni_value *returned = uni_result_info_of(result)->returned[0];
     size_t size = 0;
     UNI_TRY_GOTO(uni_json_write(&histogram, &size, uni_dict_get(returned, "staleness"), 0, err),
                  done);

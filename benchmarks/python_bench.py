@@ -30,9 +30,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PACKAGE = os.environ.get("UNISONO_PYTHON_PACKAGE", os.path.join(ROOT, "build-release/python"))
 sys.path[:0] = [PACKAGE, os.path.join(ROOT, "benchmarks")]
 
-from marks import recovery_seconds  # noqa: E402
-from unisono import train  # noqa: E402
-from unisono.train import DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig, Trainer  # noqa: E402
+from marks import recovery_seconds
+from unisono import train
+from unisono.train import DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig, Trainer
 
 WORKERS = 2
 

@@ -19,7 +19,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGE = os.environ.get("UNISONO_PYTHON_PACKAGE", os.path.join(os.path.dirname(HERE), "build-release/python"))
 sys.path[:0] = [PACKAGE, HERE]
-from marks import recovery_seconds  # noqa: E402
+from marks import recovery_seconds
 
 WORKERS, BATCH = 2, 64
 STEPS = {"torch": 150, "tensorflow": 40}

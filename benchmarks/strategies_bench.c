@@ -1,18 +1,25 @@
 /*
- * strategies_bench.c - ./bench strategies: training by two workers with one thread each (multi_worker, batch 64 each), how that scales, and mirrored beside
- * one replica with all threads.
+ * strategies_bench.c - ./bench strategies: training by two workers with one thread each
+ * (multi_worker, batch 64 each), how that scales, and mirrored beside one replica with all threads.
  *
- * Groups of processes wait for orders and take turns, ten rounds and more, each a fit of as many steps as take about half a second and more:
+ * Groups of processes wait for orders and take turns, ten rounds and more, each a fit of as many
+ * steps as take about half a second and more:
  *   alone      one worker with one thread, batch 64
- *   together   two such workers with a communicator between them (found by TF_CONFIG, as processes that were started by hand), batch 128
- *   apart      two such workers at the same time that know nothing of each other: what the machine itself allows
- *   meeting    the same two with a communicator that they meet by twice after every step, without a byte of data: what it costs that nobody is faster than the slower one
+ *   together   two such workers with a communicator between them (found by TF_CONFIG, as processes
+ *              that were started by hand), batch 128
+ *   apart      two such workers at the same time that know nothing of each other: what the machine
+ *              itself allows
+ *   meeting    the same two with a communicator that they meet by twice after every step, without a
+ *              byte of data: what it costs that nobody is faster than the slower one
  *   mirrored   one process, two replicas, batch 128
  *   threads    one process, one replica whose kernels have two threads, batch 128
- * scaling_2w is the median of the rounds' together / (2 alone), scaling_ceiling_2w that of apart / (2 alone): two cores that share a cache, a memory bus or (as
- * hardware threads) a core do not do twice the work of one. scaling_meeting_2w is that of meeting / (2 alone). mirrored_vs_threads is mirrored / threads.
- * A model is seen to learn before it is timed. The peers (peers/strategies_torch.py, strategies_keras.py) start this program with --serve and measure in turn with
- * it: one window for every line on stdin. JSON lines as everywhere. Options: --quick; --model NAME; --serve --seconds S --batch 128 --stop PID,PID.
+ * scaling_2w is the median of the rounds' together / (2 alone), scaling_ceiling_2w that of apart /
+ * (2 alone): two cores that share a cache, a memory bus or (as hardware threads) a core do not do
+ * twice the work of one. scaling_meeting_2w is that of meeting / (2 alone). mirrored_vs_threads is
+ * mirrored / threads. A model is seen to learn before it is timed. The peers
+ * (peers/strategies_torch.py, strategies_keras.py) start this program with --serve and measure in
+ * turn with it: one window for every line on stdin. JSON lines as everywhere. Options: --quick;
+ * --model NAME; --serve --seconds S --batch 128 --stop PID,PID.
  */
 #include <errno.h>
 #include <signal.h>
@@ -82,15 +89,15 @@ typedef struct outcome {
 /* A fit of so many steps. */
 static outcome fit(worker *w, int steps, int epochs)
 {
-    static const uni_fit_callback_class meets = { .name = "meet", .batch_end = meet };
+    static const uni_callback_class meets = { .name = "meet", .batch_end = meet };
     uni_error err = { 0 };
     uni_value *history = NULL;
-    uni_fit_callback *callback = NULL;
-    if (w->peers && uni_fit_callback_new(&callback, &meets, w->peers, &err) < 0)
+    uni_callback *callback = NULL;
+    if (w->peers && uni_callback_new(&callback, &meets, w->peers, &err) < 0)
         give_up("a callback", err.message);
     outcome got = { 0 };
     double begun = now_s();
-    if (uni_strategy_fit(w->strategy, w->model,
+    if (uni_strategy_fit(&history, w->strategy, w->model,
                          &(uni_fit_options){ .batches = w->batches,
                                              .steps_per_epoch = steps,
                                              .epochs = epochs,
@@ -98,10 +105,10 @@ static outcome fit(worker *w, int steps, int epochs)
                                              .num_callbacks = w->peers ? 1 : 0,
                                              .step_times = true,
                                              .threads = w->threads },
-                         &history, &err) < 0)
+                         &err) < 0)
         give_up("fit", err.message);
     got.seconds = now_s() - begun;
-    uni_fit_callback_free(callback);
+    uni_callback_free(callback);
     got.loss = last_of(history, "loss");
     for (int i = 0; i < PHASES; i++)
         got.phases[i] = last_of(history, phase_names[i]);
@@ -141,7 +148,8 @@ static void see_it_learn(worker *w, const char *name)
         give_up(name, "does not learn its batches by heart");
 }
 
-/* Orders are "NAME STEPS"; the chief answers with samples a second and the phases of a step. What several replicas train must learn. */
+/* Orders are "NAME STEPS"; the chief answers with samples a second and the phases of a step. What
+ * several replicas train must learn. */
 static void work(worker *w, FILE *orders, FILE *answers)
 {
     char line[128], name[64], open[64] = "";
@@ -150,11 +158,11 @@ static void work(worker *w, FILE *orders, FILE *answers)
         if (strcmp(name, open) != 0) {
             open_model(w, name);
             snprintf(open, sizeof open, "%s", name);
-            if (uni_strategy_num_replicas_in_sync(w->strategy) > 1)
+            if (uni_strategy_info_of(w->strategy)->num_replicas_in_sync > 1)
                 see_it_learn(w, name);
         }
         outcome got = fit(w, steps, 1);
-        if (uni_strategy_is_chief(w->strategy)) {
+        if (uni_strategy_info_of(w->strategy)->is_chief) {
             fprintf(answers, "%.3f %.6f %.6f %.6f\n", (double)(steps * w->batch) / got.seconds,
                     got.phases[0], got.phases[1], got.phases[2]);
             fflush(answers);
@@ -335,7 +343,8 @@ static void signal_all(const char *pids, int sig)
     }
 }
 
-/* One window for every line on stdin, for a peer that measures in turn with us and is stopped meanwhile. */
+/* One window for every line on stdin, for a peer that measures in turn with us and is stopped
+ * meanwhile. */
 static int serve(group *groups, const char *name, double seconds, const char *pids)
 {
     char line[16];

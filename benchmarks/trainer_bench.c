@@ -1,9 +1,10 @@
 /*
  * trainer_bench.c - ./bench trainer: what the trainer costs.
  *
- * JSON lines with bench, metric, unit, unisono (the median) and spread (10th to 90th percentile). Every number is checked for the right
- * result before it is printed: all reports there, training gone on from the right epoch, checkpoints complete.
- * --quick: a smoke run with small counts.
+ * JSON lines with bench, metric, unit, unisono (the median) and spread (10th to 90th percentile).
+ * Every number is checked for the right result before it is printed: all reports there, training
+ * gone on from the right epoch, checkpoints complete. --quick: a smoke run with small counts.
+ * --recovery: only the recoveries of short and long runs.
  */
 #include <math.h>
 #include <pthread.h>
@@ -105,14 +106,15 @@ static void bench_fit(uni_program *program, const char *metric, int workers, int
         uni_result *result = NULL;
         double begun = now_ms();
         uni_trainer *trainer = trainer_of(program, workers, 0);
-        must(uni_trainer_fit(trainer, &(uni_run_options){ .function = "three_reports" }, &result,
+        must(uni_trainer_fit(&result, trainer, &(uni_run_options){ .function = "three_reports" },
                              &err),
              &err);
         uni_trainer_free(trainer);
         samples[i] = now_ms() - begun;
         for (int rank = 0; rank < workers; rank++)
-            if (uni_result_iterations(result, rank) != 3)
-                give_up("rank %d has %d reports", rank, (int)uni_result_iterations(result, rank));
+            if (uni_result_info_of(result)->iterations[rank] != 3)
+                give_up("rank %d has %d reports", rank,
+                        (int)uni_result_info_of(result)->iterations[rank]);
         uni_result_free(result);
     }
     print_metric(metric, "ms", samples, count);
@@ -122,7 +124,7 @@ static void bench_fit(uni_program *program, const char *metric, int workers, int
 
 static int many_reports(uni_session *session, uni_value **result, uni_error *err)
 {
-    int64_t count = uni_dict_get_int(uni_session_config(session), "count", 1000);
+    int64_t count = uni_dict_get_int(uni_session_info_of(session)->config, "count", 1000);
     for (int64_t i = 0; i < count; i++)
         UNI_TRY(uni_session_report_numbers(session, 2, (const char *const[]){ "step", "loss" },
                                            (const double[]){ (double)i, 0.693 / (double)(i + 1) },
@@ -130,7 +132,8 @@ static int many_reports(uni_session *session, uni_value **result, uni_error *err
     return 0;
 }
 
-/* The call alone: a training loop that does a little between two reports, so that the ring never fills. */
+/* The call alone: a training loop that does a little between two reports, so that the ring never
+ * fills. */
 static int timed_reports(uni_session *session, uni_value **result, uni_error *err)
 {
     enum { CALLS = 20000 };
@@ -169,13 +172,13 @@ static double flood(uni_program *program, int64_t count)
     uni_trainer *trainer = trainer_of(program, 2, 0);
     must(uni_trainer_start(trainer, &err), &err);
     double begun = now_ms();
-    must(uni_trainer_run(trainer,
-                         &(uni_run_options){ .function = "many_reports", .config = config },
-                         &result, &err),
+    must(uni_trainer_run(&result, trainer,
+                         &(uni_run_options){ .function = "many_reports", .config = config }, &err),
          &err);
     double seconds = (now_ms() - begun) * 1e-3;
     uni_trainer_free(trainer);
-    if (uni_result_iterations(result, 0) != count || uni_result_iterations(result, 1) != count)
+    if (uni_result_info_of(result)->iterations[0] != count ||
+        uni_result_info_of(result)->iterations[1] != count)
         give_up("reports are missing");
     uni_value_free(config);
     uni_result_free(result);
@@ -193,10 +196,10 @@ static void bench_reports(uni_program *program, bool quick)
         uni_error err = { 0 };
         uni_result *result = NULL;
         uni_trainer *trainer = trainer_of(program, 1, 0);
-        must(uni_trainer_fit(trainer, &(uni_run_options){ .function = "timed_reports" }, &result,
+        must(uni_trainer_fit(&result, trainer, &(uni_run_options){ .function = "timed_reports" },
                              &err),
              &err);
-        calls[i] = uni_value_as_float(uni_list_get(uni_result_returned(result, 0), 0), -1);
+        calls[i] = uni_value_as_float(uni_list_get(uni_result_info_of(result)->returned[0], 0), -1);
         uni_result_free(result);
         uni_trainer_free(trainer);
     }
@@ -211,10 +214,32 @@ static void bench_reports(uni_program *program, bool quick)
 
 /* ---- recovery_ms ---- */
 
+/* A long run in short: reports without checkpoints, each with a position in a dataset. */
+static int report_before(uni_session *session, int64_t count, uni_error *err)
+{
+    uni_dataset_iterator *shard = NULL;
+    uni_table *batch = NULL;
+    UNI_TRY(uni_session_dataset_shard(&shard, session, "train", NULL,
+                                      &(uni_data_options){ .batch_size = 1, .epochs = -1 }, err));
+    for (int64_t i = 0; i < count; i++) {
+        int more = uni_dataset_iterator_next(&batch, shard, err);
+        uni_table_unref(batch);
+        if (more < 0)
+            return more;
+        UNI_TRY(uni_session_report_numbers(session, 1, (const char *const[]){ "before" },
+                                           (const double[]){ (double)i }, err));
+    }
+    return 0;
+}
+
 static int count_for_ever(uni_session *session, uni_value **result, uni_error *err)
 {
     uni_value *state = NULL;
-    UNI_TRY(uni_session_load_checkpoint(session, &state, err));
+    const int64_t before = uni_dict_get_int(uni_session_info_of(session)->config, "before", 0);
+    if (before > 0)
+        UNI_TRY(
+            report_before(session, uni_session_info_of(session)->attempt == 1 ? before : 1, err));
+    UNI_TRY(uni_session_load_checkpoint(&state, session, err));
     int64_t epoch = uni_dict_get_int(state, "epoch", 0);
     uni_value_free(state);
     while (!uni_session_should_stop(session)) {
@@ -223,7 +248,7 @@ static int count_for_ever(uni_session *session, uni_value **result, uni_error *e
         clock_gettime(CLOCK_MONOTONIC, &now);
         int status = uni_dict_take(
             metrics, "ms", uni_value_float((double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6));
-        bool save = uni_session_world_rank(session) == 0;
+        bool save = uni_session_info_of(session)->world_rank == 0;
         if (status == 0)
             status = uni_session_report(
                 session, metrics, &(uni_checkpoint_source){ .dict = save ? next : NULL }, err);
@@ -258,6 +283,8 @@ static void on_result(void *context, const uni_reports *reports)
         latest = at > latest ? at : latest;
     }
     int64_t epoch = uni_dict_get_int(reports->by_rank[0], "epoch", 0);
+    if (epoch == 0)
+        return; /* one of those before */
     pthread_mutex_lock(&self->lock);
     if (reports->attempt > self->attempt) {
         if (self->attempt > 0 && self->done < self->kills) {
@@ -297,6 +324,8 @@ static void *kill_again_and_again(void *context)
         while (self->attempt < i + 1)
             pthread_cond_wait(&self->changed, &self->lock);
         pthread_mutex_unlock(&self->lock);
+        if (i == 0)
+            sync(); /* of the reports before: fsyncs of checkpoints would wait for them */
         usleep((useconds_t)(5000 + rand() % 40000)); /* random moments */
         int pid = 0;
         while (!(pid = worker_pid(uni_trainer_latest_run_dir(self->trainer), rand() % 2, i + 1)))
@@ -314,7 +343,8 @@ static void *kill_again_and_again(void *context)
     return NULL;
 }
 
-static void bench_recovery(uni_program *program, int kills)
+/* From kill -9 of a rank to the first iteration that all ranks have reported again. before: reports of each rank before the first checkpoint. */
+static void bench_recovery(uni_program *program, const char *name, int kills, int64_t before)
 {
     uni_error err = { 0 };
     uni_sink *sink = NULL;
@@ -324,32 +354,49 @@ static void bench_recovery(uni_program *program, int kills)
     pthread_cond_init(&self->changed, NULL);
     self->kills = kills;
     self->trainer = trainer_of(program, 2, UNI_UNLIMITED);
-    must(uni_sink_callback(&sink, &(uni_callback){ .on_result = on_result, .context = self }, &err),
+    must(uni_sink_from_functions(
+             &sink, &(uni_sink_functions){ .on_result = on_result, .context = self }, &err),
          &err);
     uni_checkpoint_policy policy = { .num_to_keep = 2 };
+    uni_value *config = number("before", before), *datasets = uni_value_dict();
+    must(uni_dict_take(datasets, "train", number("range", 1000)), &err);
     pthread_create(&thread, NULL, kill_again_and_again, self);
-    int status = uni_trainer_fit(
-        self->trainer,
-        &(uni_run_options){
-            .function = "count_for_ever", .sinks = &sink, .num_sinks = 1, .policy = &policy },
-        NULL, &err);
+    int status = uni_trainer_fit(NULL, self->trainer,
+                                 &(uni_run_options){ .function = "count_for_ever",
+                                                     .config = config,
+                                                     .datasets = datasets,
+                                                     .sinks = &sink,
+                                                     .num_sinks = 1,
+                                                     .policy = &policy },
+                                 &err);
     if (status != UNI_EPREEMPTED)
         give_up("the run that was killed %d times ended with: %s", kills, err.message);
     pthread_join(thread, NULL);
-    print_metric("recovery_ms", "ms", self->samples, kills);
+    print_metric(name, "ms", self->samples, kills);
+    uni_value_free(config);
+    uni_value_free(datasets);
     uni_sink_free(sink);
     uni_trainer_free(self->trainer);
     free(self);
+}
+
+/* A restart costs the same however long the run was. */
+static int bench_long_recovery(uni_program *program, bool quick)
+{
+    bench_recovery(program, "recovery_after_10_reports_ms", quick ? 3 : 40, 10);
+    bench_recovery(program, "recovery_after_million_reports_ms", quick ? 3 : 40,
+                   quick ? 10000 : 1000000);
+    return 0;
 }
 
 /* ---- checkpoints ---- */
 
 static int checkpoint_directory(uni_session *session, uni_value **result, uni_error *err)
 {
-    int64_t megabytes = uni_dict_get_int(uni_session_config(session), "megabytes", 1);
+    int64_t megabytes = uni_dict_get_int(uni_session_info_of(session)->config, "megabytes", 1);
     char *dir = NULL, path[4200], *block = malloc(1 << 20);
     memset(block, 7, 1 << 20);
-    UNI_TRY(uni_session_checkpoint_dir(session, &dir, err));
+    UNI_TRY(uni_session_checkpoint_dir(&dir, session, err));
     snprintf(path, sizeof path, "%s/weights.bin", dir);
     FILE *file = fopen(path, "w");
     for (int64_t i = 0; file && i < megabytes; i++)
@@ -375,18 +422,18 @@ static void bench_directory(uni_program *program, bool quick)
         uni_value *config = number("megabytes", quick ? 16 : 1024);
         uni_trainer *trainer = trainer_of(program, 1, 0);
         must(uni_trainer_fit(
-                 trainer,
-                 &(uni_run_options){ .function = "checkpoint_directory", .config = config },
-                 &result, &err),
+                 &result, trainer,
+                 &(uni_run_options){ .function = "checkpoint_directory", .config = config }, &err),
              &err);
-        samples[i] = uni_value_as_float(uni_result_returned(result, 0), -1);
-        must(uni_checkpoint_open(&checkpoint, uni_result_latest_checkpoint(result), &err), &err);
+        samples[i] = uni_value_as_float(uni_result_info_of(result)->returned[0], -1);
+        must(uni_checkpoint_open(&checkpoint, uni_result_info_of(result)->latest_checkpoint, &err),
+             &err);
         must(uni_checkpoint_verify(checkpoint, &err), &err);
         uni_checkpoint_close(checkpoint);
         char command[5000];
-        snprintf(command, sizeof command, "rm -r '%s'", uni_result_run_dir(result));
+        snprintf(command, sizeof command, "rm -r '%s'", uni_result_info_of(result)->run_dir);
         if (system(command) != 0)
-            give_up("cannot remove %s", uni_result_run_dir(result));
+            give_up("cannot remove %s", uni_result_info_of(result)->run_dir);
         uni_value_free(config);
         uni_result_free(result);
         uni_trainer_free(trainer);
@@ -394,11 +441,12 @@ static void bench_directory(uni_program *program, bool quick)
     print_metric("checkpoint_dir_1gb_ms", "ms", samples, 3);
 }
 
-/* The time that report() with a dictionary of this size takes, over the time of a memcpy of it into warm pages. The first one makes the buffer
- * and is given apart. */
+/* The time that report() with a dictionary of this size takes, over the time of a memcpy of it into
+ * warm pages. The first one makes the buffer and is given apart. */
 static int checkpoint_dict(uni_session *session, uni_value **result, uni_error *err)
 {
-    size_t size = (size_t)uni_dict_get_int(uni_session_config(session), "megabytes", 1) << 20;
+    size_t size = (size_t)uni_dict_get_int(uni_session_info_of(session)->config, "megabytes", 1)
+                  << 20;
     enum { ROUNDS = 6 };
     uni_array *array = NULL;
     uni_value *dict = uni_value_dict();
@@ -440,14 +488,16 @@ static void bench_dict(uni_program *program, bool quick)
         uni_value *config = number("megabytes", quick ? 8 : 200);
         uni_trainer *trainer = trainer_of(program, 1, 0);
         uni_checkpoint_policy policy = { .num_to_keep = 1 };
-        must(uni_trainer_fit(trainer,
+        must(uni_trainer_fit(&result, trainer,
                              &(uni_run_options){ .function = "checkpoint_dict",
                                                  .config = config,
                                                  .policy = &policy },
-                             &result, &err),
+                             &err),
              &err);
-        ratios[i] = uni_value_as_float(uni_list_get(uni_result_returned(result, 0), 0), -1);
-        firsts[i] = uni_value_as_float(uni_list_get(uni_result_returned(result, 0), 1), -1);
+        ratios[i] =
+            uni_value_as_float(uni_list_get(uni_result_info_of(result)->returned[0], 0), -1);
+        firsts[i] =
+            uni_value_as_float(uni_list_get(uni_result_info_of(result)->returned[0], 1), -1);
         uni_value_free(config);
         uni_result_free(result);
         uni_trainer_free(trainer);
@@ -464,10 +514,13 @@ static int driver(uni_program *program, int argc, char **argv)
     if (!mkdtemp(storage))
         give_up("cannot make %s", storage);
     uni_log_level_set(UNI_LOG_ERROR);
+    if (argc > 1 && strcmp(argv[1], "--recovery") == 0)
+        return bench_long_recovery(program, quick);
     bench_fit(program, "fit_ms", 2, quick ? 5 : 30);
     bench_fit(program, "fit_64_workers_ms", 64, quick ? 1 : 7);
     bench_reports(program, quick);
-    bench_recovery(program, quick ? 5 : 100);
+    bench_recovery(program, "recovery_ms", quick ? 5 : 100, 0);
+    bench_long_recovery(program, quick);
     bench_directory(program, quick);
     bench_dict(program, quick);
     char command[300];

@@ -1,5 +1,6 @@
 /*
- * tune_bench.c - ./bench tune: trials a second, resume, memory, what ASHA saves and what TPE finds. Ray Tune and Optuna do the same work (peers/tune_ray.py, peers/tune_optuna.py).
+ * tune_bench.c - ./bench tune: trials a second, resume, memory, what ASHA saves and what TPE finds.
+ * Ray Tune and Optuna do the same work (peers/tune_ray.py, peers/tune_optuna.py).
  */
 #include <math.h>
 #include <stdio.h>
@@ -30,7 +31,7 @@ static void line(const char *metric, const char *unit, double value)
 
 static int twice(uni_session *session, uni_value **result, uni_error *err)
 {
-    double x = uni_dict_get_float(uni_session_config(session), "x", 0);
+    double x = uni_dict_get_float(uni_session_info_of(session)->config, "x", 0);
     for (int i = 0; i < 2; i++)
         UNI_TRY(uni_session_report_numbers(session, 1, (const char *const[]){ "loss" },
                                            (const double[]){ x * x / (i + 1) }, err));
@@ -82,7 +83,7 @@ static double value_of(const char *which, const uni_value *config)
 /* A learning curve that ends at the function's value: 64 epochs, the gap shrinks with each. */
 static int epochs(uni_session *session, uni_value **result, uni_error *err)
 {
-    const uni_value *config = uni_session_config(session);
+    const uni_value *config = uni_session_info_of(session)->config;
     double end = value_of(uni_dict_get_string(config, "function", "branin"), config);
     for (int epoch = 1; epoch <= 64; epoch++)
         UNI_TRY(uni_session_report_numbers(session, 1, (const char *const[]){ "loss" },
@@ -92,7 +93,7 @@ static int epochs(uni_session *session, uni_value **result, uni_error *err)
 
 static int once(uni_session *session, uni_value **result, uni_error *err)
 {
-    const uni_value *config = uni_session_config(session);
+    const uni_value *config = uni_session_info_of(session)->config;
     double value = value_of(uni_dict_get_string(config, "function", "branin"), config);
     return uni_session_report_numbers(session, 1, (const char *const[]){ "loss" }, &value, err);
 }
@@ -159,7 +160,7 @@ static uni_value *space_of(const char *function, bool three)
 static double best_of(const uni_tuner *tuner)
 {
     int64_t best;
-    if (uni_tune_best(uni_tuner_results(tuner), NULL, NULL, UNI_SCOPE_ALL, &best, NULL) < 0)
+    if (uni_tune_best(&best, uni_tuner_results(tuner), NULL, NULL, UNI_SCOPE_ALL, NULL) < 0)
         return NAN;
     return uni_trial_value(uni_tuner_results(tuner), best, NULL, NULL, UNI_SCOPE_ALL);
 }
@@ -167,8 +168,8 @@ static double best_of(const uni_tuner *tuner)
 static int64_t epochs_of(const uni_tuner *tuner)
 {
     int64_t sum = 0;
-    for (int64_t i = 0; i < uni_tune_count(uni_tuner_results(tuner)); i++)
-        sum += uni_trial_iterations(uni_tuner_results(tuner), i);
+    for (int64_t i = 0; i < uni_tune_info_of(uni_tuner_results(tuner))->num_trials; i++)
+        sum += uni_trial_info_of(uni_tuner_results(tuner), i)->iterations;
     return sum;
 }
 
@@ -240,7 +241,8 @@ static int measure_resume(const bench *b)
     return status;
 }
 
-/* Epochs of full random search for each epoch of ASHA, where ASHA found as good a value: median over seeds and two functions. */
+/* Epochs of full random search for each epoch of ASHA, where ASHA found as good a value: median
+ * over seeds and two functions. */
 static int by_size(const void *left, const void *right)
 {
     double a = *(const double *)left, b = *(const double *)right;

@@ -1,8 +1,10 @@
 /*
- * fit.c - the shortest whole program: two workers run one function, report, checkpoint, and hand back a result.
+ * fit.c - the shortest whole program: two workers run one function, report, checkpoint, and hand
+ * back a result.
  *
- * Each worker fits y = slope * x + offset to points of y = 2x + 1 by gradient descent, from another start. The function goes on from
- * the last checkpoint when there is one: kill a worker while it runs and look.
+ * Each worker fits y = slope * x + offset to points of y = 2x + 1 by gradient descent, from another
+ * start. The function goes on from the last checkpoint when there is one: kill a worker while it
+ * runs and look.
  *
  *   fit [-n WORKERS] [-e EPOCHS]
  */
@@ -41,7 +43,7 @@ static int report_epoch(uni_session *session, int epoch, double loss, double slo
     UNI_TRY_GOTO(uni_dict_take(state, "slope", uni_value_float(slope)), fail);
     UNI_TRY_GOTO(uni_dict_take(state, "offset", uni_value_float(offset)), fail);
     /* Rank 0's model is the one that is kept; the others only report. */
-    bool keeps = uni_session_world_rank(session) == 0;
+    bool keeps = uni_session_info_of(session)->world_rank == 0;
     status = uni_session_report(session, metrics,
                                 keeps ? &(uni_checkpoint_source){ .dict = state } : NULL, err);
 fail:
@@ -52,13 +54,13 @@ fail:
 
 static int train(uni_session *session, uni_value **result, uni_error *err)
 {
-    const uni_value *config = uni_session_config(session);
+    const uni_value *config = uni_session_info_of(session)->config;
     int epochs = (int)uni_dict_get_int(config, "epochs", 5);
     double lr = uni_dict_get_float(config, "lr", 0.5);
 
     uni_value *state = NULL;
-    UNI_TRY(uni_session_load_checkpoint(session, &state, err));
-    double slope = uni_dict_get_float(state, "slope", uni_session_world_rank(session));
+    UNI_TRY(uni_session_load_checkpoint(&state, session, err));
+    double slope = uni_dict_get_float(state, "slope", uni_session_info_of(session)->world_rank);
     double offset = uni_dict_get_float(state, "offset", 0);
     int first = (int)uni_dict_get_int(state, "epoch", 0) + 1;
     uni_value_free(state);
@@ -99,14 +101,14 @@ static int driver(uni_program *program, int argc, char **argv)
     uni_run_options run = {
         .function = "train", .config = config, .sinks = &progress, .num_sinks = 1
     };
-    UNI_TRY_GOTO(uni_trainer_fit(trainer, &run, &result, &err), done);
+    UNI_TRY_GOTO(uni_trainer_fit(&result, trainer, &run, &err), done);
 
-    for (int rank = 0; rank < uni_result_world_size(result); rank++)
+    for (int rank = 0; rank < uni_result_info_of(result)->world_size; rank++)
         printf("rank %d: %d reports, last loss %.6f\n", rank,
-               (int)uni_result_iterations(result, rank),
-               uni_value_as_float(uni_result_returned(result, rank), -1));
-    printf("latest checkpoint: %s\n", uni_result_latest_checkpoint(result));
-    printf("results: %s\n", uni_result_run_dir(result));
+               (int)uni_result_info_of(result)->iterations[rank],
+               uni_value_as_float(uni_result_info_of(result)->returned[rank], -1));
+    printf("latest checkpoint: %s\n", uni_result_info_of(result)->latest_checkpoint);
+    printf("results: %s\n", uni_result_info_of(result)->run_dir);
 done:
     if (status < 0)
         fprintf(stderr, "fit: %s: %s\n", uni_status_name(status), err.message);

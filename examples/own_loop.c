@@ -1,10 +1,13 @@
 /*
- * own_loop.c - "my own loop, only report and checkpoint": a program with its own main that knows nothing of trainers.
+ * own_loop.c - "my own loop, only report and checkpoint": a program with its own main that knows
+ * nothing of trainers.
  *
- *   own_loop [EPOCHS [SECONDS_PER_EPOCH]]                by itself: a world of one that keeps nothing
+ *   own_loop [EPOCHS [SECONDS_PER_EPOCH]]                by itself: a world of one that keeps
+ *                                                        nothing
  *   unisono run -n 2 -- own_loop 10 0.1                  reports, logs, checkpoints, restarts
  *
- * Three calls make it restartable: load_checkpoint at the start, report with a checkpoint in the loop, should_stop in its condition.
+ * Three calls make it restartable: load_checkpoint at the start, report with a checkpoint in the
+ * loop, should_stop in its condition.
  */
 #include <math.h>
 #include <stdio.h>
@@ -29,12 +32,12 @@ static void rest(double seconds)
 static int loop(uni_session *session, int epochs, double seconds, uni_error *err)
 {
     uni_value *state = NULL;
-    UNI_TRY(uni_session_load_checkpoint(session, &state, err));
+    UNI_TRY(uni_session_load_checkpoint(&state, session, err));
     int done = (int)uni_dict_get_int(state, "epoch", 0);
     double estimate = uni_dict_get_float(state, "estimate", 100);
     uni_value_free(state);
-    printf("rank %d of %d starts after epoch %d\n", uni_session_world_rank(session),
-           uni_session_world_size(session), done);
+    printf("rank %d of %d starts after epoch %d\n", uni_session_info_of(session)->world_rank,
+           uni_session_info_of(session)->world_size, done);
     fflush(stdout);
 
     for (int epoch = done + 1; epoch <= epochs && !uni_session_should_stop(session); epoch++) {

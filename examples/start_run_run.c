@@ -1,8 +1,9 @@
 /*
  * start_run_run.c - workers that stay warm between runs (Ray Train v1's way of use).
  *
- * The same two workers run the function twice with different configs, then a second function. Each run has its own directory
- * run_001, run_002, ... below the trainer's. What a function returns comes back by rank.
+ * The same two workers run the function twice with different configs, then a second function. Each
+ * run has its own directory run_001, run_002, ... below the trainer's. What a function returns
+ * comes back by rank.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 /* Returns [0, 1, ... epochs-1]. */
 static int count(uni_session *session, uni_value **result, uni_error *err)
 {
-    int64_t epochs = uni_dict_get_int(uni_session_config(session), "num_epochs", 1);
+    int64_t epochs = uni_dict_get_int(uni_session_info_of(session)->config, "num_epochs", 1);
     *result = uni_value_list();
     for (int64_t epoch = 0; epoch < epochs; epoch++) {
         if (uni_list_take(*result, uni_value_int(epoch)) < 0)
@@ -40,12 +41,13 @@ static int run_and_print(uni_trainer *trainer, const char *function, int64_t epo
     int status = 0;
     UNI_TRY_GOTO(uni_dict_take(config, "num_epochs", uni_value_int(epochs)), done);
     uni_run_options run = { .function = function, .config = config };
-    UNI_TRY_GOTO(uni_trainer_run(trainer, &run, &result, err), done);
-    for (int rank = 0; rank < uni_result_world_size(result); rank++)
-        UNI_TRY_GOTO(uni_list_take(all, uni_value_copy(uni_result_returned(result, rank))), done);
+    UNI_TRY_GOTO(uni_trainer_run(&result, trainer, &run, err), done);
+    for (int rank = 0; rank < uni_result_info_of(result)->world_size; rank++)
+        UNI_TRY_GOTO(uni_list_take(all, uni_value_copy(uni_result_info_of(result)->returned[rank])),
+                     done);
     UNI_TRY_GOTO(uni_json_write(&text, NULL, all, 0, err), done);
     printf("%s: %s\n", function, text);
-    printf("  in %s\n", uni_result_run_dir(result));
+    printf("  in %s\n", uni_result_info_of(result)->run_dir);
 done:
     free(text);
     uni_value_free(all);

@@ -1,9 +1,11 @@
 /*
- * train.c - a model trained by several processes, in one file of C: a CSV file is read in shards, the network of Keras's names
- * learns from it, every epoch is a checkpoint, and a worker that dies costs an epoch at most.
+ * train.c - a model trained by several processes, in one file of C: a CSV file is read in shards,
+ * the network of Keras's names learns from it, every epoch is a checkpoint, and a worker that dies
+ * costs an epoch at most.
  *
  *   cc -o train examples/train.c $(pkg-config --cflags --libs unisono-native)
- *   ./train examples/data/digits.csv 2 300      two workers, 300 epochs; kill -9 one of them meanwhile
+ *   ./train examples/data/digits.csv 2 300      two workers, 300 epochs; kill -9 one of them
+ *                                               meanwhile
  *
  * The file has 64 pixels of a handwritten digit (0 to 16) and the digit in each row, and no header.
  */
@@ -15,7 +17,8 @@
 
 enum { PIXELS = 64 };
 
-/* Rows of the file as batches of two columns: the pixels side by side, and the digit. Each worker reads its own rows only. */
+/* Rows of the file as batches of two columns: the pixels side by side, and the digit. Each worker
+ * reads its own rows only. */
 static int open_batches(uni_batches **out, const char *path, uni_error *err)
 {
     uni_dataset *rows = NULL, *wide = NULL, *shuffled = NULL;
@@ -48,46 +51,44 @@ static int make_model(uni_model **out, uni_error *err)
         out, "digits",
         UNI_LAYERS(uni_layer_input(UNI_F32, 1, (const int64_t[]){ PIXELS }),
                    uni_layer_rescaling(1.0 / 16, 0),
-                   uni_layer_dense(64, &(uni_dense_options){ .activation = "relu" }),
-                   uni_layer_dense(10, &(uni_dense_options){ .activation = "softmax" })),
+                   uni_layer_dense(64, UNI_OPTIONS(uni_dense_options, .activation = "relu")),
+                   uni_layer_dense(10, UNI_OPTIONS(uni_dense_options, .activation = "softmax"))),
         err));
-    return uni_model_compile(
-        *out,
-        &(uni_compile_options){ .optimizer_name = "adam",
-                                .loss_name = "sparse_categorical_crossentropy",
-                                .metric_names = (const char *const[]){ "accuracy", NULL } },
-        err);
+    return uni_model_compile(*out,
+                             UNI_OPTIONS(uni_compile_options, .optimizer_name = "adam",
+                                         .loss_name = "sparse_categorical_crossentropy",
+                                         .metric_names = (const char *const[]){ "accuracy", NULL }),
+                             err);
 }
 
-/* Runs in every worker. The batch of 32 is the global one: the workers share it, so any number of them learns the same. */
+/* Runs in every worker. The batch of 32 is the global one: the workers share it, so any number of
+ * them learns the same. */
 static int train(uni_session *session, uni_value **result, uni_error *err)
 {
-    const uni_value *config = uni_session_config(session);
+    const uni_value *config = uni_session_info_of(session)->config;
     const char *path = uni_dict_get_string(config, "data", "");
     int epochs = (int)uni_dict_get_int(config, "epochs", 15);
     uni_strategy *strategy = NULL;
     uni_batches *batches = NULL;
     uni_model *model = NULL;
-    uni_fit_callback *report = NULL;
+    uni_callback *report = NULL;
     int epoch = 0, status = 0;
     UNI_TRY_GOTO(uni_strategy_open(&strategy, "multi_worker", session, err), done);
     UNI_TRY_GOTO(open_batches(&batches, path, err), done);
     UNI_TRY_GOTO(make_model(&model, err), done);
-    UNI_TRY_GOTO(uni_session_restore_model(session, model, &epoch, err), done); /* after a death */
+    UNI_TRY_GOTO(uni_session_restore_model(&epoch, session, model, err), done); /* after a death */
     UNI_TRY_GOTO(uni_strategy_place(strategy, model, err), done);
     UNI_TRY_GOTO(uni_callback_report_checkpoint(&report, session, 1, err), done);
-    UNI_TRY_GOTO(uni_strategy_fit(strategy, model,
-                                  &(uni_fit_options){ .batches = batches,
-                                                      .initial_epoch = epoch,
-                                                      .epochs = epochs,
-                                                      .callbacks = &report,
-                                                      .num_callbacks = 1 },
-                                  NULL, err),
-                 done);
-    if (uni_session_world_rank(session) == 0)
+    UNI_TRY_GOTO(
+        uni_strategy_fit(NULL, strategy, model,
+                         UNI_OPTIONS(uni_fit_options, .batches = batches, .initial_epoch = epoch,
+                                     .epochs = epochs, .callbacks = &report, .num_callbacks = 1),
+                         err),
+        done);
+    if (uni_session_info_of(session)->world_rank == 0)
         status = uni_model_save(model, "digits.keras", err); /* Keras opens it */
 done:
-    uni_fit_callback_free(report);
+    uni_callback_free(report);
     uni_model_free(model);
     uni_batches_free(batches);
     uni_strategy_free(strategy);
@@ -121,8 +122,8 @@ static int driver(uni_program *program, int argc, char **argv)
         .function = "train", .config = config, .policy = &policy, .sinks = &progress, .num_sinks = 1
     };
     UNI_TRY_GOTO(uni_trainer_new(&trainer, &group, &err), done);
-    UNI_TRY_GOTO(uni_trainer_fit(trainer, &run, &result, &err), done);
-    printf("the model is digits.keras, the run is in %s\n", uni_result_run_dir(result));
+    UNI_TRY_GOTO(uni_trainer_fit(&result, trainer, &run, &err), done);
+    printf("the model is digits.keras, the run is in %s\n", uni_result_info_of(result)->run_dir);
 done:
     if (status < 0)
         fprintf(stderr, "train: %s\n", err.message);

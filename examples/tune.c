@@ -1,9 +1,11 @@
 /*
- * tune.c - hyperparameter search: a straight line is fitted by gradient descent, and the tuner looks for the learning rate and momentum with which that goes fastest.
+ * tune.c - hyperparameter search: a straight line is fitted by gradient descent, and the tuner
+ * looks for the learning rate and momentum with which that goes fastest.
  *
  *     ./tune [samples]
  *
- * The train function knows nothing of it: it reads its config, reports every epoch, and returns. ASHA ends those that lag behind, and TPE proposes what to try next.
+ * The train function knows nothing of it: it reads its config, reports every epoch, and returns.
+ * ASHA ends those that lag behind, and TPE proposes what to try next.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +16,7 @@
 
 static int train(uni_session *session, uni_value **result, uni_error *err)
 {
-    const uni_value *config = uni_session_config(session);
+    const uni_value *config = uni_session_info_of(session)->config;
     double lr = uni_dict_get_float(config, "lr", 0.01),
            momentum = uni_dict_get_float(config, "momentum", 0);
     double slope = 0, offset = 0, slope_speed = 0, offset_speed = 0;
@@ -50,13 +52,14 @@ static int show_best(const uni_tuner *tuner, uni_error *err)
 {
     const uni_tune_results *results = uni_tuner_results(tuner);
     int64_t best;
-    UNI_TRY(uni_tune_best(results, NULL, NULL, UNI_SCOPE_LAST, &best, err));
-    const uni_value *config = uni_trial_config(results, best);
+    UNI_TRY(uni_tune_best(&best, results, NULL, NULL, UNI_SCOPE_LAST, err));
+    const uni_value *config = uni_trial_info_of(results, best)->config;
     printf("best of %lld: trial %lld, lr %.4g, momentum %.3g, loss %.3g\n",
-           (long long)uni_tune_count(results), (long long)best, uni_dict_get_float(config, "lr", 0),
-           uni_dict_get_float(config, "momentum", 0),
+           (long long)uni_tune_info_of(results)->num_trials, (long long)best,
+           uni_dict_get_float(config, "lr", 0), uni_dict_get_float(config, "momentum", 0),
            uni_trial_value(results, best, NULL, NULL, UNI_SCOPE_LAST));
-    printf("the whole table: unisono tune show %s\n", uni_tuner_dir(tuner));
+    printf("the whole table: unisono tune show %s\n",
+           uni_tune_info_of(uni_tuner_results(tuner))->dir);
     return 0;
 }
 
@@ -68,19 +71,13 @@ static int driver(uni_program *program, int argc, char **argv)
               *searcher = uni_value_dict();
     int status = fill(space, scheduler, searcher);
     if (status == 0)
-        status = uni_tuner_new(&tuner,
-                               &(uni_tuner_options){ .main = program,
-                                                     .function = "train",
-                                                     .space = space,
-                                                     .num_samples = argc > 1 ? atoi(argv[1]) : 40,
-                                                     .metric = "loss",
-                                                     .mode = "min",
-                                                     .searcher = searcher,
-                                                     .scheduler = scheduler,
-                                                     .seed = 1,
-                                                     .name = "line",
-                                                     .handle_signals = true },
-                               &err);
+        status = uni_tuner_new(
+            &tuner,
+            UNI_OPTIONS(uni_tuner_options, .main = program, .function = "train", .space = space,
+                        .num_samples = argc > 1 ? atoi(argv[1]) : 40, .metric = "loss",
+                        .mode = "min", .searcher = searcher, .scheduler = scheduler, .seed = 1,
+                        .name = "line", .handle_signals = true),
+            &err);
     if (status == 0)
         status = uni_tuner_fit(tuner, &err);
     if (status == 0)

@@ -10,7 +10,7 @@ REFERENCE = pathlib.Path(__file__).parent / "reference"
 sys.path.insert(0, str(REFERENCE))
 sys.dont_write_bytecode = True
 
-import check_keras_opens  # noqa: E402
+import check_keras_opens
 
 
 def run(*arguments):

@@ -1,6 +1,7 @@
 /*
- * comm_mpi.c - plain MPI as a peer of ./bench comm: MPI_Allreduce of float32 sums in place. Run by comm_bench with
- * mpirun -n 2; rank 0 reads orders "count repetitions" and answers with microseconds a call.
+ * comm_mpi.c - plain MPI as a peer of ./bench comm: MPI_Allreduce of float32 sums in place. Run by
+ * comm_bench with mpirun -n 2; rank 0 reads orders "count repetitions" and answers with
+ * microseconds a call.
  */
 #include <mpi.h>
 #include <stdio.h>

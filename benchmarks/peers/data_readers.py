@@ -85,5 +85,5 @@ def measure(name, read, runs):
 if arguments.against and not os.path.exists(path):  # data_bench makes the file
     subprocess.run([arguments.against, "--only", "csv"] + (["--quick"] if arguments.quick else []), stdout=subprocess.DEVNULL, check=True)
 for peer, function, repeated in (("pandas", pandas, 5), ("pyarrow", pyarrow, 5), ("tf.data", tf_data, 1), ("ray_data", ray_data, 1)):
-    if arguments.only in ("", peer) and not (arguments.quick and peer == "ray_data" and not arguments.only):
+    if arguments.only in ("", peer):
         measure(peer, function, 1 if arguments.quick else repeated)

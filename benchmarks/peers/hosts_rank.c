@@ -1,9 +1,11 @@
 /*
- * hosts_rank.c - one rank of ./bench hosts, started by hosts_bench.py with `unisono run --launcher mpi`: all_reduce of float32 sums by plain
- * MPI_Allreduce, by our transport over MPI, and by the session's own communicator (shared memory inside a host, MPI between hosts), in turn.
+ * hosts_rank.c - one rank of ./bench hosts, started by hosts_bench.py with `unisono run --launcher
+ * mpi`: all_reduce of float32 sums by plain MPI_Allreduce, by our transport over MPI, and by the
+ * session's own communicator (shared memory inside a host, MPI between hosts), in turn.
  *
- * hosts_rank ROUNDS CORES LARGEST; CORES is what a host's ranks have between them (0: all that they see), LARGEST 11mb or 100mb. Rank 0 prints
- * "METRIC PLAIN FLAT SESSION PLAIN/FLAT PLAIN/SESSION FLAT/SESSION" in microseconds, medians over the rounds; ratios are medians of the rounds' ratios.
+ * hosts_rank ROUNDS CORES LARGEST; CORES is what a host's ranks have between them (0: all that they
+ * see), LARGEST 11mb or 100mb. Rank 0 prints "METRIC PLAIN FLAT SESSION PLAIN/FLAT PLAIN/SESSION
+ * FLAT/SESSION" in microseconds, medians over the rounds; ratios are medians of the rounds' ratios.
  */
 #include <mpi.h>
 #include <stdbool.h>
@@ -117,8 +119,8 @@ int main(int argc, char **argv)
         fail(&err);
     MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
     if (uni__comm_open_mpi(&it.flat, NULL, NULL, NULL, &err) < 0 ||
-        uni_session_comm(session, &options, &it.session, &err) < 0 ||
-        uni_comm_alloc(it.session, most * sizeof(float), &buffer, &err) < 0)
+        uni_session_comm(&it.session, session, &options, &err) < 0 ||
+        uni_comm_alloc(&buffer, it.session, most * sizeof(float), &err) < 0)
         fail(&err);
     it.data[PLAIN] = malloc(most * sizeof(float));
     it.data[FLAT] = malloc(most * sizeof(float));

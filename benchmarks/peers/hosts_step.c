@@ -1,6 +1,8 @@
 /*
- * hosts_step.c - a training step over hosts, for hosts_bench.py: hosts_step STEPS FLOATS. Each step computes (the products of a small network's forward and backward pass, in plain
- * C), adds up a gradient of that many floats over all ranks, and reports. Rank 0 prints "step MICROSECONDS", the median of its steps.
+ * hosts_step.c - a training step over hosts, for hosts_bench.py: hosts_step STEPS FLOATS. Each step
+ * computes (the products of a small network's forward and backward pass, in plain C), adds up a
+ * gradient of that many floats over all ranks, and reports. Rank 0 prints "step MICROSECONDS", the
+ * median of its steps.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +60,7 @@ static int train(uni_session *session, int steps, size_t floats, uni_error *err)
     double *times = calloc((size_t)steps, sizeof *times);
     int status = a && b && c && gradient && times ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory");
     if (status == 0)
-        status = uni_session_comm(session, NULL, &comm, err);
+        status = uni_session_comm(&comm, session, NULL, err);
     for (int step = 0; step < steps && status == 0; step++) {
         double begun = now_us();
         for (int layer = 0; layer < LAYERS; layer++)

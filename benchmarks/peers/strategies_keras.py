@@ -138,7 +138,7 @@ def run(rank, options, orders):
                     seconds.append(counted or time.perf_counter() - begun)
                 return seconds
 
-            common.pair_line("strategies", name + "_2w_samples_per_s", windows, name, 128, options, "tf_mwms (%s)" % way, least=STEPS,
+            common.pair_line("strategies", name + "_2w_samples_per_s", windows, name, 128, options, "tf_mwms (%s)" % way, least=2 if options.quick else STEPS,
                              stop=[os.getpid(), options.other], versions="tensorflow " + tf.__version__)
             print(0, file=orders, flush=True)
 

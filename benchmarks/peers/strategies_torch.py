@@ -68,7 +68,7 @@ def worker(rank, port, options):
             return seconds
 
         if rank == 0:
-            common.pair_line("strategies", name + "_2w_samples_per_s", windows, name, 128, options, "torch_ddp", least=STEPS, stop=[int(pid) for pid in pids],
+            common.pair_line("strategies", name + "_2w_samples_per_s", windows, name, 128, options, "torch_ddp", least=2 if options.quick else STEPS, stop=[int(pid) for pid in pids],
                              versions="torch " + torch.__version__)
             tell(0)
         else:

@@ -1,4 +1,5 @@
-/* dataset.c - reads digits.csv: 64 numbers from 0 to 16 and the digit, one image a line. See dataset.h. */
+/* dataset.c - reads digits.csv: 64 numbers from 0 to 16 and the digit, one image a line. See
+ * dataset.h. */
 #include "dataset.h"
 
 #include <errno.h>

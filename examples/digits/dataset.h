@@ -1,5 +1,6 @@
 /*
- * dataset.h - the 1,797 handwritten digits in memory (examples/data/README.md says where they come from).
+ * dataset.h - the 1,797 handwritten digits in memory (examples/data/README.md says where they come
+ * from).
  *
  * Every fifth image is held out: no worker trains on it.
  */

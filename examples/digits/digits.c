@@ -1,11 +1,14 @@
 /*
- * digits.c - the main job of ./quickstart: four workers train one network on real data, one is killed half way, the run recovers.
+ * digits.c - the main job of ./quickstart: four workers train one network on real data, one is
+ * killed half way, the run recovers.
  *
- * The workers are one group (strategy multi_worker): each computes the gradient of its quarter of every batch, the gradients are added up
- * over shared memory, and all make the same update. fit reports every epoch with a checkpoint of the model and its optimizer; after the kill all
- * four go on from the last complete one, and end with the same weights as if nothing had happened.
+ * The workers are one group (strategy multi_worker): each computes the gradient of its quarter of
+ * every batch, the gradients are added up over shared memory, and all make the same update. fit
+ * reports every epoch with a checkpoint of the model and its optimizer; after the kill all four go
+ * on from the last complete one, and end with the same weights as if nothing had happened.
  *
- * The kill comes from a callback in the driver, on the sink thread, with the pid that the run's own description gives.
+ * The kill comes from a callback in the driver, on the sink thread, with the pid that the run's own
+ * description gives.
  */
 #include <getopt.h>
 #include <math.h>
@@ -32,18 +35,17 @@ static int make_model(uni_model **out, uni_error *err)
     UNI_TRY(uni_sequential_new(
         out, "digits",
         UNI_LAYERS(uni_layer_input(UNI_F32, 1, (const int64_t[]){ DIGITS_PIXELS }),
-                   uni_layer_dense(64, &(uni_dense_options){ .activation = "relu" }),
+                   uni_layer_dense(64, UNI_OPTIONS(uni_dense_options, .activation = "relu")),
                    uni_layer_dropout(0.2f), uni_layer_dense(DIGITS_CLASSES, NULL)),
         err));
     uni_model_set_seed(*out, 1);
     UNI_TRY(uni_loss_new(&loss, "sparse_categorical_crossentropy",
-                         &(uni_loss_options){ .from_logits = true }, err));
-    return uni_model_compile(
-        *out,
-        &(uni_compile_options){ .optimizer_name = "adam",
-                                .loss = loss,
-                                .metric_names = (const char *const[]){ "accuracy", NULL } },
-        err);
+                         UNI_OPTIONS(uni_loss_options, .from_logits = true), err));
+    return uni_model_compile(*out,
+                             UNI_OPTIONS(uni_compile_options, .optimizer_name = "adam",
+                                         .loss = loss,
+                                         .metric_names = (const char *const[]){ "accuracy", NULL }),
+                             err);
 }
 
 static uni_column pixels_of(const digits_part *part)
@@ -71,46 +73,40 @@ static int rest(void *self, uni_model *model, int epoch, const uni_logs *logs, u
 
 static int train(uni_session *session, uni_value **result, uni_error *err)
 {
-    static const uni_fit_callback_class rest_class = { .name = "rest", .epoch_end = rest };
-    const uni_value *config = uni_session_config(session);
+    static const uni_callback_class rest_class = { .name = "rest", .epoch_end = rest };
+    const uni_value *config = uni_session_info_of(session)->config;
     /* The others wait for the one that rests. */
-    double pace = uni_session_world_rank(session) == 0 ? uni_dict_get_float(config, "pace", 0) : 0;
+    double pace =
+        uni_session_info_of(session)->world_rank == 0 ? uni_dict_get_float(config, "pace", 0) : 0;
     digits_dataset *data = NULL;
     uni_strategy *strategy = NULL;
     uni_model *model = NULL;
-    uni_fit_callback *callbacks[2] = { NULL, NULL };
+    uni_callback *callbacks[2] = { NULL, NULL };
     int status = 0, epoch = 0;
     UNI_TRY_GOTO(digits_load(&data, uni_dict_get_string(config, "data", ""), err), done);
     UNI_TRY_GOTO(uni_strategy_open(&strategy, "multi_worker", session, err), done);
     UNI_TRY_GOTO(make_model(&model, err), done);
-    UNI_TRY_GOTO(uni_session_restore_model(session, model, &epoch, err), done);
+    UNI_TRY_GOTO(uni_session_restore_model(&epoch, session, model, err), done);
     if (epoch > 0)
-        printf("rank %d goes on with epoch %d\n", uni_session_world_rank(session), epoch + 1);
+        printf("rank %d goes on with epoch %d\n", uni_session_info_of(session)->world_rank,
+               epoch + 1);
     UNI_TRY_GOTO(uni_strategy_place(strategy, model, err), done);
     UNI_TRY_GOTO(uni_callback_report_checkpoint(&callbacks[0], session, 1, err), done);
-    UNI_TRY_GOTO(uni_fit_callback_new(&callbacks[1], &rest_class, &pace, err), done);
+    UNI_TRY_GOTO(uni_callback_new(&callbacks[1], &rest_class, &pace, err), done);
     uni_column x = pixels_of(&data->train), y = labels_of(&data->train);
     uni_column test_x = pixels_of(&data->test), test_y = labels_of(&data->test);
-    UNI_TRY_GOTO(
-        uni_strategy_fit(strategy, model,
-                         &(uni_fit_options){ .x = &x,
-                                             .num_x = 1,
-                                             .y = &y,
-                                             .num_y = 1,
-                                             .validation_x = &test_x,
-                                             .validation_y = &test_y,
-                                             .batch_size = 64,
-                                             .epochs = (int)uni_dict_get_int(config, "epochs", 30),
-                                             .initial_epoch = epoch,
-                                             .seed = 1,
-                                             .threads = 1,
-                                             .callbacks = callbacks,
-                                             .num_callbacks = 2 },
-                         NULL, err),
-        done);
+    UNI_TRY_GOTO(uni_strategy_fit(NULL, strategy, model,
+                                  UNI_OPTIONS(uni_fit_options, .x = &x, .num_x = 1, .y = &y,
+                                              .num_y = 1, .validation_x = &test_x,
+                                              .validation_y = &test_y, .batch_size = 64,
+                                              .epochs = (int)uni_dict_get_int(config, "epochs", 30),
+                                              .initial_epoch = epoch, .seed = 1, .threads = 1,
+                                              .callbacks = callbacks, .num_callbacks = 2),
+                                  err),
+                 done);
 done:
     for (int i = 0; i < 2; i++)
-        uni_fit_callback_free(callbacks[i]);
+        uni_callback_free(callbacks[i]);
     uni_model_free(model);
     uni_strategy_free(strategy);
     free(data);
@@ -134,7 +130,7 @@ static pid_t pid_of(const char *run_dir, int rank)
     uni_run *run = NULL;
     if (uni_run_open(&run, run_dir, NULL, NULL) < 0)
         return 0;
-    const uni_value *workers = uni_dict_get(uni_run_description(run), "workers");
+    const uni_value *workers = uni_dict_get(uni_run_info_of(run)->description, "workers");
     pid_t pid = 0;
     for (size_t i = 0; i < uni_list_size(workers); i++)
         if (uni_dict_get_int(uni_list_get(workers, i), "rank", -1) == rank)
@@ -143,7 +139,7 @@ static pid_t pid_of(const char *run_dir, int rank)
     return pid;
 }
 
-static void on_start(void *context, const uni_run_info *info)
+static void on_start(void *context, const uni_start_info *info)
 {
     job *it = context;
     snprintf(it->run_dir, sizeof it->run_dir, "%s", info->run_dir);
@@ -158,7 +154,8 @@ static void on_result(void *context, const uni_reports *reports)
     if (pid <= 0)
         return;
     it->killed = true;
-    /* On a terminal the progress bar has three lines and draws over the last three: leave it room below this one. */
+    /* On a terminal the progress bar has three lines and draws over the last three: leave it room
+     * below this one. */
     fprintf(stderr, ">>> after epoch %d this program kills rank %d on purpose: kill -9 %d\n%s",
             (int)reports->iteration, it->kill_rank, (int)pid,
             isatty(STDERR_FILENO) ? "\n\n\n" : "");
@@ -173,19 +170,20 @@ static int judge(const job *it, const uni_result *result, uni_error *err)
     uni_value *state = NULL, *measured = NULL;
     uni_model *model = NULL;
     int status = 0;
-    if (!uni_result_latest_checkpoint(result))
+    if (!uni_result_info_of(result)->latest_checkpoint)
         return uni_error_set(err, UNI_ENOTFOUND, "the run kept no checkpoint");
     UNI_TRY_GOTO(digits_load(&data, it->data, err), done);
     UNI_TRY_GOTO(make_model(&model, err), done);
-    UNI_TRY_GOTO(uni_checkpoint_open(&latest, uni_result_latest_checkpoint(result), err), done);
-    UNI_TRY_GOTO(uni_checkpoint_read_dict(latest, &state, err), done);
+    UNI_TRY_GOTO(uni_checkpoint_open(&latest, uni_result_info_of(result)->latest_checkpoint, err),
+                 done);
+    UNI_TRY_GOTO(uni_checkpoint_read_dict(&state, latest, err), done);
     int epochs = (int)uni_dict_get_int(state, "epoch", 0) + 1;
     uni_dict_remove(state, "epoch");
     UNI_TRY_GOTO(uni_model_set_state(model, state, err), done);
     uni_column x = pixels_of(&data->test), y = labels_of(&data->test);
-    UNI_TRY_GOTO(uni_model_evaluate(model,
-                                    &(uni_fit_options){ .x = &x, .num_x = 1, .y = &y, .num_y = 1 },
-                                    &measured, err),
+    UNI_TRY_GOTO(uni_model_evaluate(
+                     &measured, model,
+                     UNI_OPTIONS(uni_fit_options, .x = &x, .num_x = 1, .y = &y, .num_y = 1), err),
                  done);
     printf("\nOf the %d digits that no worker was trained on, the network gets %.1f %% right after "
            "%d epochs.\n",
@@ -201,8 +199,8 @@ done:
 
 static void say_what_next(const job *it, const uni_result *result)
 {
-    const char *dir = uni_result_run_dir(result);
-    printf("\nattempts: %d%s\nresults: %s\n", uni_result_attempts(result),
+    const char *dir = uni_result_info_of(result)->run_dir;
+    printf("\nattempts: %d%s\nresults: %s\n", uni_result_info_of(result)->attempts,
            it->killed
                ? " (one worker was killed; the group went on from the last complete checkpoint)"
                : "",
@@ -241,10 +239,11 @@ static int run_job(uni_program *program, job *it, uni_error *err)
     UNI_TRY_GOTO(uni_dict_take(config, "data", uni_value_string(it->data)), done);
     const char *const shown[] = { "loss", "val_accuracy", NULL };
     UNI_TRY_GOTO(
-        uni_sink_progress(&sinks[0], &(uni_sink_progress_options){ .metrics = shown }, err), done);
+        uni_sink_progress(&sinks[0], UNI_OPTIONS(uni_sink_progress_options, .metrics = shown), err),
+        done);
     UNI_TRY_GOTO(uni_sink_csv(&sinks[1], NULL, err), done);
-    uni_callback callback = { .on_start = on_start, .on_result = on_result, .context = it };
-    UNI_TRY_GOTO(uni_sink_callback(&sinks[2], &callback, err), done);
+    uni_sink_functions callback = { .on_start = on_start, .on_result = on_result, .context = it };
+    UNI_TRY_GOTO(uni_sink_from_functions(&sinks[2], &callback, err), done);
     uni_trainer_options options = { .main = program,
                                     .num_workers = it->workers,
                                     .name = it->name,
@@ -256,7 +255,7 @@ static int run_job(uni_program *program, job *it, uni_error *err)
     uni_run_options run = {
         .function = "train", .config = config, .sinks = sinks, .num_sinks = 3, .policy = &policy
     };
-    UNI_TRY_GOTO(uni_trainer_fit(trainer, &run, &result, err), done);
+    UNI_TRY_GOTO(uni_trainer_fit(&result, trainer, &run, err), done);
     UNI_TRY_GOTO(judge(it, result, err), done);
     say_what_next(it, result);
 done:

@@ -1,8 +1,9 @@
 /*
  * autoencoder.c - 784-128-64-32-64-128-784 on MNIST: images through 32 numbers and back.
  *
- * relu inside, sigmoid at the end, Adam, binary cross-entropy, 20 epochs in batches of 64; the images as in mnist.c. Shows one held-out
- * image and what became of it. Stated: a test loss of at most 0.13 (Keras on the same images: see README.md).
+ * relu inside, sigmoid at the end, Adam, binary cross-entropy, 20 epochs in batches of 64; the
+ * images as in mnist.c. Shows one held-out image and what became of it. Stated: a test loss of at
+ * most 0.13 (Keras on the same images: see README.md).
  */
 #include <stdio.h>
 #include <unisono/array.h>
@@ -10,7 +11,7 @@
 
 static uni_layer *dense(int64_t units, const char *activation)
 {
-    return uni_layer_dense(units, &(uni_dense_options){ .activation = activation });
+    return uni_layer_dense(units, UNI_OPTIONS(uni_dense_options, .activation = activation));
 }
 
 static int make(uni_model **out, uint64_t seed, uni_error *err)
@@ -24,10 +25,9 @@ static int make(uni_model **out, uint64_t seed, uni_error *err)
     uni_model_set_seed(*out, seed);
     return uni_model_compile(
         *out,
-        &(uni_compile_options){ .optimizer_name = "Adam",
-                                .loss_name = "BinaryCrossentropy",
-                                .metric_names =
-                                    (const char *const[]){ "binary_crossentropy", NULL } },
+        UNI_OPTIONS(uni_compile_options, .optimizer_name = "Adam",
+                    .loss_name = "BinaryCrossentropy",
+                    .metric_names = (const char *const[]){ "binary_crossentropy", NULL }),
         err);
 }
 
@@ -49,7 +49,8 @@ static int show(uni_model *model, const image_set *test, uni_error *err)
     uni_array *output = NULL;
     image_set one = { .count = 1, .pixels = 784, .x = test->x };
     uni_column x = images_x(&one, 1, (const int64_t[]){ 784 });
-    UNI_TRY(uni_model_predict(model, &(uni_fit_options){ .x = &x, .num_x = 1 }, &output, err));
+    UNI_TRY(
+        uni_model_predict(&output, model, UNI_OPTIONS(uni_fit_options, .x = &x, .num_x = 1), err));
     draw(test->x, uni_array_data(output));
     uni_array_unref(output);
     return 0;
@@ -65,18 +66,13 @@ static int run(const example_options *o, uni_error *err)
     uni_column x = images_x(&train, 1, (const int64_t[]){ 784 });
     uni_column test_x = images_x(&test, 1, (const int64_t[]){ 784 });
     UNI_TRY_GOTO(make(&model, o->seed, err), done);
-    UNI_TRY_GOTO(example_fit(o, model,
-                             &(uni_fit_options){ .x = &x,
-                                                 .num_x = 1,
-                                                 .y = &x,
-                                                 .num_y = 1,
-                                                 .batch_size = 64,
-                                                 .validation_x = &test_x,
-                                                 .validation_y = &test_x,
-                                                 .epochs = o->epochs,
-                                                 .verbose = o->verbose },
-                             &history, err),
-                 done);
+    UNI_TRY_GOTO(
+        example_fit(o, model,
+                    UNI_OPTIONS(uni_fit_options, .x = &x, .num_x = 1, .y = &x, .num_y = 1,
+                                .batch_size = 64, .validation_x = &test_x, .validation_y = &test_x,
+                                .epochs = o->epochs, .verbose = o->verbose),
+                    &history, err),
+        done);
     if (example_is_chief(o)) {
         UNI_TRY_GOTO(show(model, &test, err), done);
         printf("test loss: %.4f\n", example_last(history, "val_loss"));

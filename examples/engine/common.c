@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <unisono/run.h>
+#include <unisono/experimental/coordinator.h>
 
 /* ---- the command line ---- */
 
@@ -42,7 +43,8 @@ static asked read_options(example_options *options, int argc, char **argv)
     return optind == argc && options->epochs > 0 && options->seed > 0 ? RUN : WRONG;
 }
 
-/* The strategy by its name, over the workers of `unisono run` (or of TF_CONFIG) where it has any. */
+/* The strategy by its name, over the workers of `unisono run` (or of TF_CONFIG) where it has
+ * any. */
 static int run_under_strategy(example_options *options,
                               int (*run)(const example_options *options, uni_error *err),
                               int *exit_code, uni_error *err)
@@ -57,7 +59,8 @@ static int run_under_strategy(example_options *options,
     if (status == UNI_EINVAL) /* `unisono run` does not start a program again that says so */
         *exit_code = UNI_EXIT_USAGE;
     if (status == 0 && name != NULL && example_is_chief(options)) {
-        printf("Number of devices: %d\n", uni_strategy_num_replicas_in_sync(options->strategy));
+        printf("Number of devices: %d\n",
+               uni_strategy_info_of(options->strategy)->num_replicas_in_sync);
         fflush(stdout); /* fit writes its lines itself */
     }
     if (status == 0)
@@ -106,7 +109,7 @@ double example_now_ms(void)
 
 bool example_is_chief(const example_options *options)
 {
-    return uni_strategy_is_chief(options->strategy);
+    return uni_strategy_info_of(options->strategy)->is_chief;
 }
 
 int example_fit(const example_options *options, uni_model *model, const uni_fit_options *fit,
@@ -116,9 +119,9 @@ int example_fit(const example_options *options, uni_model *model, const uni_fit_
     mine.seed = mine.seed != 0 ? mine.seed : options->seed;
     /* Without --strategy fit chooses itself how many threads share a step. */
     if (options->strategy_name == NULL)
-        return uni_model_fit(model, fit, history, err);
+        return uni_model_fit(history, model, fit, err);
     UNI_TRY(uni_strategy_place(options->strategy, model, err));
-    return uni_strategy_fit(options->strategy, model, &mine, history, err);
+    return uni_strategy_fit(history, options->strategy, model, &mine, err);
 }
 
 int example_fit_and_test(const example_options *options, uni_model *model,
@@ -130,8 +133,8 @@ int example_fit_and_test(const example_options *options, uni_model *model,
     if (!example_is_chief(options))
         return 0;
     UNI_TRY(uni_model_evaluate(
-        model, &(uni_fit_options){ .x = test_x, .num_x = 1, .y = test_y, .num_y = 1 }, &result,
-        err));
+        &result, model,
+        UNI_OPTIONS(uni_fit_options, .x = test_x, .num_x = 1, .y = test_y, .num_y = 1), err));
     printf("test loss: %.4f, test accuracy: %.2f %%\n", uni_dict_get_float(result, "loss", 0),
            100 * uni_dict_get_float(result, "accuracy", 0));
     uni_value_free(result);
@@ -160,7 +163,7 @@ void example_print_servers(const example_options *options)
 {
     uni_value *stats = NULL;
     if (!example_is_chief(options) ||
-        uni_strategy_server_stats(options->strategy, &stats, NULL) < 0)
+        uni_strategy_server_stats(&stats, options->strategy, NULL) < 0)
         return; /* no parameter servers */
     const uni_value *histogram = uni_dict_get(stats, "staleness");
     printf("%lld updates; staleness", (long long)uni_dict_get_int(stats, "updates", 0));

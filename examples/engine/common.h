@@ -1,8 +1,9 @@
 /*
- * common.h - what the engine's examples share: their command line with --strategy, training and testing, images from CSV files.
+ * common.h - what the engine's examples share: their command line with --strategy, training and
+ * testing, images from CSV files.
  *
- * Every example is a main that calls example_main with a function that does the work, so that what is left in its file is
- * the training. One thread.
+ * Every example is a main that calls example_main with a function that does the work, so that what
+ * is left in its file is the training. One thread.
  */
 #ifndef EXAMPLES_ENGINE_COMMON_H
 #define EXAMPLES_ENGINE_COMMON_H
@@ -17,8 +18,8 @@
 
 typedef struct example_options {
     const char *data; /* --data FILE */
-    const char *
-        strategy_name; /* --strategy NAME: none, mirrored, multi_worker, parameter_server ...; none */
+    /* --strategy NAME: none, mirrored, multi_worker, parameter_server ...; none */
+    const char *strategy_name;
     uni_strategy *strategy; /* opened by example_main */
     int epochs; /* --epochs N */
     uint64_t seed; /* --seed N: of initial weights, shuffling and dropout; 1 */
@@ -42,10 +43,12 @@ UNI_MUST_USE int example_fit_and_test(const example_options *options, uni_model 
                                       const uni_fit_options *fit, const uni_column *test_x,
                                       const uni_column *test_y, uni_error *err);
 
-/* With parameter servers: how many updates had 0, 1, 2 ... others between their read and their own. */
+/* With parameter servers: how many updates had 0, 1, 2 ... others between their read and their
+ * own. */
 void example_print_servers(const example_options *options);
 
-/* Where get-data puts a file: $XDG_CACHE_HOME/unisono/data/NAME or ~/.cache/unisono/data/NAME. Static memory. */
+/* Where get-data puts a file: $XDG_CACHE_HOME/unisono/data/NAME or ~/.cache/unisono/data/NAME.
+ * Static memory. */
 const char *example_cache(const char *name);
 
 /* The loss or metric of the last epoch in a history. */
@@ -58,7 +61,8 @@ typedef struct image_set {
     int32_t *y;
 } image_set;
 
-/* A CSV file with `pixels` numbers from 0 to `white` and the class in each line; every fifth image is held out in `test`. */
+/* A CSV file with `pixels` numbers from 0 to `white` and the class in each line; every fifth image
+ * is held out in `test`. */
 UNI_MUST_USE int images_load(image_set *train, image_set *test, const char *path, int64_t pixels,
                              int white, uni_error *err);
 void images_free(image_set *images);

@@ -1,6 +1,7 @@
 /*
- * csv_fit.c - a CSV file to a trained model, without a line of loading code: handwritten digits (8 x 8 pixels and a label a row), shuffled anew in every epoch. Under
- * a strategy of several workers each reads its own rows only. At the end it says how much of the time training waited for data.
+ * csv_fit.c - a CSV file to a trained model, without a line of loading code: handwritten digits (8
+ * x 8 pixels and a label a row), shuffled anew in every epoch. Under a strategy of several workers
+ * each reads its own rows only. At the end it says how much of the time training waited for data.
  */
 #include <stdio.h>
 #include <unisono/nn_dataset.h>
@@ -21,7 +22,8 @@ static int read_digits(const char *path, uni_dataset **train, uni_dataset **test
     for (int i = 0; i < PIXELS; i++)
         pixels[i] = names[i];
     UNI_TRY_GOTO(
-        uni_dataset_read_csv(&rows, 1, &path, &(uni_csv_options){ .no_header = true }, err), done);
+        uni_dataset_read_csv(&rows, 1, &path, UNI_OPTIONS(uni_csv_options, .no_header = true), err),
+        done);
     UNI_TRY_GOTO(uni_dataset_rename(&named, rows, names[PIXELS], "label", err), done);
     UNI_TRY_GOTO(uni_dataset_concat_columns(&wide, named, pixels, "pixels", UNI_F32, err), done);
     status = uni_dataset_train_test_split(train, test, wide, 0.2, true, 1, err);
@@ -50,27 +52,27 @@ static int fit(const example_options *o, uni_batches *train, uni_batches *test, 
     UNI_TRY_GOTO(
         uni_sequential_new(
             &model, "digits",
-            UNI_LAYERS(uni_layer_input(UNI_F32, 1, (const int64_t[]){ PIXELS }),
-                       uni_layer_rescaling(1.0 / 16, 0),
-                       uni_layer_dense(64, &(uni_dense_options){ .activation = "relu" }),
-                       uni_layer_dense(10, &(uni_dense_options){ .activation = "softmax" })),
+            UNI_LAYERS(
+                uni_layer_input(UNI_F32, 1, (const int64_t[]){ PIXELS }),
+                uni_layer_rescaling(1.0 / 16, 0),
+                uni_layer_dense(64, UNI_OPTIONS(uni_dense_options, .activation = "relu")),
+                uni_layer_dense(10, UNI_OPTIONS(uni_dense_options, .activation = "softmax"))),
             err),
         done);
     uni_model_set_seed(model, o->seed);
-    UNI_TRY_GOTO(uni_model_compile(model,
-                                   &(uni_compile_options){
-                                       .optimizer_name = "adam",
-                                       .loss_name = "sparse_categorical_crossentropy",
-                                       .metric_names = (const char *const[]){ "accuracy", NULL } },
-                                   err),
-                 done);
-    UNI_TRY_GOTO(example_fit(o, model,
-                             &(uni_fit_options){ .batches = train,
-                                                 .validation_batches = test,
-                                                 .epochs = o->epochs,
-                                                 .verbose = o->verbose },
-                             &history, err),
-                 done);
+    UNI_TRY_GOTO(
+        uni_model_compile(model,
+                          UNI_OPTIONS(uni_compile_options, .optimizer_name = "adam",
+                                      .loss_name = "sparse_categorical_crossentropy",
+                                      .metric_names = (const char *const[]){ "accuracy", NULL }),
+                          err),
+        done);
+    UNI_TRY_GOTO(
+        example_fit(o, model,
+                    UNI_OPTIONS(uni_fit_options, .batches = train, .validation_batches = test,
+                                .epochs = o->epochs, .verbose = o->verbose),
+                    &history, err),
+        done);
     waited = uni_batches_dataset_wait(train) + uni_batches_dataset_wait(test);
     if (example_is_chief(o))
         printf("val_loss: %.4f, val_accuracy: %.4f, waited for data %.2f %% of the time\n",

@@ -1,8 +1,9 @@
 /*
- * digits_cnn.c - convolutions on the handwritten digits of examples/data, with a validation part, early stopping and the model's table.
+ * digits_cnn.c - convolutions on the handwritten digits of examples/data, with a validation part,
+ * early stopping and the model's table.
  *
- * conv 16 3x3, pool, conv 32 3x3, flatten, dropout, dense 64, dense 10; Adam, 15 epochs. Stated: at least 95.5 % of the 359 held-out digits
- * (Keras on the same data, same epochs: see README.md).
+ * conv 16 3x3, pool, conv 32 3x3, flatten, dropout, dense 64, dense 10; Adam, 15 epochs. Stated: at
+ * least 95.5 % of the 359 held-out digits (Keras on the same data, same epochs: see README.md).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@ static uni_layer *conv(int64_t filters)
 {
     return uni_layer_conv2d(
         filters, 3, 3,
-        &(uni_conv_layer_options){ .padding = UNI_PADDING_SAME, .activation = "relu" });
+        UNI_OPTIONS(uni_conv_layer_options, .padding = UNI_PADDING_SAME, .activation = "relu"));
 }
 
 static int make(uni_model **out, uint64_t seed, uni_error *err)
@@ -23,24 +24,23 @@ static int make(uni_model **out, uint64_t seed, uni_error *err)
         UNI_LAYERS(uni_layer_input(UNI_F32, 3, (const int64_t[]){ 8, 8, 1 }), conv(16),
                    uni_layer_max_pooling2d(2, 2, UNI_PADDING_VALID), conv(32), uni_layer_flatten(),
                    uni_layer_dropout(0.25f),
-                   uni_layer_dense(64, &(uni_dense_options){ .activation = "relu" }),
+                   uni_layer_dense(64, UNI_OPTIONS(uni_dense_options, .activation = "relu")),
                    uni_layer_dense(10, NULL)),
         err));
     uni_model_set_seed(*out, seed);
     UNI_TRY(uni_loss_new(&loss, "sparse_categorical_crossentropy",
-                         &(uni_loss_options){ .from_logits = true }, err));
-    return uni_model_compile(
-        *out,
-        &(uni_compile_options){ .optimizer_name = "adam",
-                                .loss = loss,
-                                .metric_names = (const char *const[]){ "accuracy", NULL } },
-        err);
+                         UNI_OPTIONS(uni_loss_options, .from_logits = true), err));
+    return uni_model_compile(*out,
+                             UNI_OPTIONS(uni_compile_options, .optimizer_name = "adam",
+                                         .loss = loss,
+                                         .metric_names = (const char *const[]){ "accuracy", NULL }),
+                             err);
 }
 
 static int run(const example_options *o, uni_error *err)
 {
     uni_model *model = NULL;
-    uni_fit_callback *stopping = NULL;
+    uni_callback *stopping = NULL;
     char *table = NULL;
     image_set train, test;
     UNI_TRY(images_load(&train, &test, o->data, 64, 16, err));
@@ -50,29 +50,24 @@ static int run(const example_options *o, uni_error *err)
     int status = 0;
 
     UNI_TRY_GOTO(make(&model, o->seed, err), done);
-    UNI_TRY_GOTO(uni_model_summary(model, &table, err), done);
+    UNI_TRY_GOTO(uni_model_summary(&table, model, err), done);
     if (example_is_chief(o))
         fputs(table, stdout);
     fflush(stdout); /* fit writes its lines itself */
-    UNI_TRY_GOTO(uni_callback_early_stopping(
-                     &stopping,
-                     &(uni_early_stopping_options){ .patience = 4, .restore_best_weights = true },
-                     err),
+    UNI_TRY_GOTO(uni_callback_early_stopping(&stopping,
+                                             UNI_OPTIONS(uni_early_stopping_options, .patience = 4,
+                                                         .restore_best_weights = true),
+                                             err),
                  done);
     UNI_TRY_GOTO(example_fit_and_test(o, model,
-                                      &(uni_fit_options){ .x = &x,
-                                                          .num_x = 1,
-                                                          .y = &y,
-                                                          .num_y = 1,
-                                                          .validation_split = 0.1,
-                                                          .epochs = o->epochs,
-                                                          .verbose = o->verbose,
-                                                          .callbacks = &stopping,
-                                                          .num_callbacks = 1 },
+                                      UNI_OPTIONS(uni_fit_options, .x = &x, .num_x = 1, .y = &y,
+                                                  .num_y = 1, .validation_split = 0.1,
+                                                  .epochs = o->epochs, .verbose = o->verbose,
+                                                  .callbacks = &stopping, .num_callbacks = 1),
                                       &test_x, &test_y, err),
                  done);
 done:
-    uni_fit_callback_free(stopping);
+    uni_callback_free(stopping);
     free(table);
     uni_model_free(model);
     images_free(&train);

@@ -1,15 +1,18 @@
 /*
- * linear.c - RaySGD's example: a line, y = x / 2, learnt by Dense(10) and Dense(1) with SGD and the mean squared error.
+ * linear.c - RaySGD's example: a line, y = x / 2, learnt by Dense(10) and Dense(1) with SGD and the
+ * mean squared error.
  *
- * 1,000 points to learn from and 400 to test with, batches of 128; prints the test's numbers before and after, their difference, and
- * "success!" when the loss fell. Stated: a test loss of at most 1e-4 after 100 epochs (Keras on the same points: see README.md).
+ * 1,000 points to learn from and 400 to test with, batches of 128; prints the test's numbers before
+ * and after, their difference, and "success!" when the loss fell. Stated: a test loss of at most
+ * 1e-4 after 100 epochs (Keras on the same points: see README.md).
  */
 #include <stdio.h>
 #include "common.h"
 
 enum { TRAIN = 1000, TEST = 400, BATCH = 128 };
 
-/* x from -0.5 to 0.5; for its last place a multiplicative walk, so that a batch in order is mixed already. */
+/* x from -0.5 to 0.5; for its last place a multiplicative walk, so that a batch in order is mixed
+ * already. */
 static void make_points(float *x, float *y, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -28,14 +31,10 @@ static int evaluate(const example_options *o, uni_model *model, const uni_column
                     const uni_column *y, double *loss, double *mse, uni_error *err)
 {
     uni_value *result = NULL;
-    UNI_TRY(uni_model_evaluate(model,
-                               &(uni_fit_options){ .x = x,
-                                                   .num_x = 1,
-                                                   .y = y,
-                                                   .num_y = 1,
-                                                   .batch_size = BATCH,
-                                                   .steps_per_epoch = TEST / BATCH },
-                               &result, err));
+    UNI_TRY(uni_model_evaluate(&result, model,
+                               UNI_OPTIONS(uni_fit_options, .x = x, .num_x = 1, .y = y, .num_y = 1,
+                                           .batch_size = BATCH, .steps_per_epoch = TEST / BATCH),
+                               err));
     *loss = uni_dict_get_float(result, "loss", 0);
     *mse = uni_dict_get_float(result, "mse", uni_dict_get_float(result, "mean_squared_error", 0));
     uni_value_free(result);
@@ -54,13 +53,9 @@ static int train(uni_model *model, const example_options *o, uni_error *err)
     double loss[2], mse[2];
     UNI_TRY(evaluate(o, model, &columns[2], &columns[3], &loss[0], &mse[0], err));
     UNI_TRY(example_fit(o, model,
-                        &(uni_fit_options){ .x = &columns[0],
-                                            .num_x = 1,
-                                            .y = &columns[1],
-                                            .num_y = 1,
-                                            .batch_size = BATCH,
-                                            .epochs = o->epochs,
-                                            .verbose = o->verbose },
+                        UNI_OPTIONS(uni_fit_options, .x = &columns[0], .num_x = 1, .y = &columns[1],
+                                    .num_y = 1, .batch_size = BATCH, .epochs = o->epochs,
+                                    .verbose = o->verbose),
                         NULL, err));
     UNI_TRY(evaluate(o, model, &columns[2], &columns[3], &loss[1], &mse[1], err));
     if (!example_is_chief(o))
@@ -78,13 +73,11 @@ static int run(const example_options *o, uni_error *err)
                                           uni_layer_dense(10, NULL), uni_layer_dense(1, NULL)),
                                err));
     uni_model_set_seed(model, o->seed);
-    int status =
-        uni_model_compile(model,
-                          &(uni_compile_options){
-                              .optimizer_name = "sgd",
-                              .loss_name = "mean_squared_error",
-                              .metric_names = (const char *const[]){ "mean_squared_error", NULL } },
-                          err);
+    int status = uni_model_compile(
+        model,
+        UNI_OPTIONS(uni_compile_options, .optimizer_name = "sgd", .loss_name = "mean_squared_error",
+                    .metric_names = (const char *const[]){ "mean_squared_error", NULL }),
+        err);
     if (status == 0)
         status = train(model, o, err);
     uni_model_free(model);

@@ -1,10 +1,12 @@
 /*
- * parameter_server.c - a training loop of one's own over parameter servers: what TensorFlow's tutorial does with ClusterCoordinator, in C.
+ * parameter_server.c - a training loop of one's own over parameter servers: what TensorFlow's
+ * tutorial does with ClusterCoordinator, in C.
  *
  *     engine_parameter_server --workers 2 --servers 2 --mode bounded=4 --evaluators 1
  *
- * The driver starts a coordinator, workers and servers, which all run `train`. The coordinator schedules calls of train_step on whichever worker is
- * free; every worker has a dataset of its own. Kill a worker or a server while it runs: the loss goes on falling.
+ * The driver starts a coordinator, workers and servers, which all run `train`. The coordinator
+ * schedules calls of train_step on whichever worker is free; every worker has a dataset of its own.
+ * Kill a worker or a server while it runs: the loss goes on falling.
  */
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +16,8 @@
 #include <unisono/native.h>
 #include <unisono/run.h>
 #include <unisono/trainer.h>
+#include <unisono/experimental/evaluator.h>
+#include <unisono/experimental/coordinator.h>
 
 #define SAMPLES 4096
 #define FEATURES 32
@@ -51,10 +55,10 @@ static int make_model(uni_model **out, uni_error *err)
                                       uni_layer_dense(64, &relu), uni_layer_dense(1, &sigmoid)),
                            err));
     uni_model_set_seed(*out, 1);
-    return uni_model_compile(
-        *out,
-        &(uni_compile_options){ .optimizer_name = "adam", .loss_name = "binary_crossentropy" },
-        err);
+    return uni_model_compile(*out,
+                             UNI_OPTIONS(uni_compile_options, .optimizer_name = "adam",
+                                         .loss_name = "binary_crossentropy"),
+                             err);
 }
 
 /* Each worker reads its own part, over and over, shuffled. */
@@ -65,19 +69,19 @@ static int my_dataset(void *context, int worker, int workers, uni_batches **out,
     uni_column x = uni_column_view(UNI_F32, 2, (const int64_t[]){ end - begin, FEATURES },
                                    t->x + begin * FEATURES);
     uni_column y = uni_column_view(UNI_F32, 2, (const int64_t[]){ end - begin, 1 }, t->y + begin);
-    return uni_batches_columns(
-        out, 1, &x, 1, &y, NULL,
-        &(uni_columns_options){ .batch_size = BATCH, .shuffle = true, .seed = 1, .repeat = true },
-        err);
+    return uni_batches_columns(out, 1, &x, 1, &y, NULL,
+                               UNI_OPTIONS(uni_columns_options, .batch_size = BATCH,
+                                           .shuffle = true, .seed = 1, .repeat = true),
+                               err);
 }
 
 /* On a worker: weights from the servers, the gradient of a batch back to them. */
 static int train_step(uni_step_context *step, const uni_value *arguments, uni_value **result,
                       uni_error *err)
 {
-    task *t = uni_step_context_of(step);
+    task *t = uni_step_info_of(step)->context;
     uni_batch batch;
-    UNI_TRY(uni_step_next(step, "train", &batch, err));
+    UNI_TRY(uni_step_next(&batch, step, "train", err));
     UNI_TRY(uni_step_pull(step, err));
     uni_tape_begin(t->tape, &(uni_step){ .training = true, .gradients = t->gradients });
     uni_tensor *x = uni_tape_input_column(t->tape, &batch.x[0]);
@@ -99,12 +103,12 @@ static int run_epoch(uni_coordinator *coordinator, double *loss, uni_error *err)
     int status = 0;
     *loss = 0;
     for (int i = 0; i < STEPS; i++)
-        UNI_TRY_GOTO(uni_coordinator_schedule(coordinator, "train_step", NULL, &losses[i], err),
+        UNI_TRY_GOTO(uni_coordinator_schedule(&losses[i], coordinator, "train_step", NULL, err),
                      done);
     UNI_TRY_GOTO(uni_coordinator_join(coordinator, err), done);
     for (int i = 0; i < STEPS; i++) {
         const uni_value *value = NULL;
-        UNI_TRY_GOTO(uni_remote_value_fetch(losses[i], &value, err), done);
+        UNI_TRY_GOTO(uni_remote_value_fetch(&value, losses[i], err), done);
         *loss += uni_value_as_float(value, NAN) / STEPS;
     }
 done:
@@ -120,13 +124,14 @@ static int coordinate(uni_session *session, uni_coordinator *coordinator, task *
         double loss = 0;
         UNI_TRY(run_epoch(coordinator, &loss, err));
         printf("epoch %d/%d, loss %.4f\n", epoch, EPOCHS, loss);
-        /* The servers' weights and optimizer state are a checkpoint like any other: it loads into any number of servers. */
+        /* The servers' weights and optimizer state are a checkpoint like any other: it loads into
+         * any number of servers. */
         uni_value *state = NULL, *metrics = uni_value_dict();
         int status = uni_dict_take(metrics, "loss", uni_value_float(loss));
         if (status == 0)
             status = uni_coordinator_pull(coordinator, err);
         if (status == 0)
-            status = uni_model_get_state(t->model, &state, err);
+            status = uni_model_get_state(&state, t->model, err);
         if (status == 0) /* uni_session_restore_model looks for it */
             status = uni_dict_take(state, "epoch", uni_value_int(epoch - 1));
         if (status == 0)
@@ -136,7 +141,7 @@ static int coordinate(uni_session *session, uni_coordinator *coordinator, task *
         uni_value_free(state);
         UNI_TRY(status);
     }
-    return uni_coordinator_stats(coordinator, result, err);
+    return uni_coordinator_stats(result, coordinator, err);
 }
 
 /* ---- the evaluator: a member beside the others, which evaluates every checkpoint ---- */
@@ -154,10 +159,10 @@ static int evaluate(uni_session *session, task *t, uni_error *err)
     uni_column x = uni_column_view(UNI_F32, 2, (const int64_t[]){ SAMPLES, FEATURES }, t->x);
     uni_column y = uni_column_view(UNI_F32, 2, (const int64_t[]){ SAMPLES, 1 }, t->y);
     uni_fit_options data = { .x = &x, .num_x = 1, .y = &y, .num_y = 1, .batch_size = BATCH };
-    return uni_session_evaluate(
-        session, t->model,
-        &(uni_evaluator_options){ .data = &data, .each = print_evaluation, .last_epoch = EPOCHS },
-        err);
+    return uni_session_evaluate(session, t->model,
+                                UNI_OPTIONS(uni_evaluator_options, .data = &data,
+                                            .each = print_evaluation, .last_epoch = EPOCHS),
+                                err);
 }
 
 static int train(uni_session *session, uni_value **result, uni_error *err)
@@ -171,20 +176,20 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the data");
     uni_step_entry steps[] = { { "train_step", train_step, t }, { NULL, NULL, NULL } };
     snprintf(name, sizeof name, "parameter_server:%s",
-             uni_dict_get_string(uni_session_config(session), "mode", "async"));
+             uni_dict_get_string(uni_session_info_of(session)->config, "mode", "async"));
     make_data(t);
     UNI_TRY_GOTO(make_model(&t->model, err), done);
-    if (strcmp(uni_session_role(session), "evaluator") == 0) {
+    if (strcmp(uni_session_info_of(session)->role, "evaluator") == 0) {
         status = evaluate(session, t, err);
         goto done;
     }
     UNI_TRY_GOTO(uni_strategy_open(&strategy, name, session, err), done);
-    UNI_TRY_GOTO(uni_session_restore_model(session, t->model, &epoch, err), done);
+    UNI_TRY_GOTO(uni_session_restore_model(&epoch, session, t->model, err), done);
     UNI_TRY_GOTO(uni_strategy_place(strategy, t->model, err), done);
-    UNI_TRY_GOTO(uni_tape_new(&t->tape, &(uni_tape_options){ .threads = 1 }, err), done);
+    UNI_TRY_GOTO(uni_tape_new(&t->tape, UNI_OPTIONS(uni_tape_options, .threads = 1), err), done);
     UNI_TRY_GOTO(uni_gradients_new(&t->gradients, uni_model_parameters(t->model), err), done);
     UNI_TRY_GOTO(uni_loss_new(&t->loss, "binary_crossentropy",
-                              &(uni_loss_options){ .reduction = UNI_REDUCTION_NONE }, err),
+                              UNI_OPTIONS(uni_loss_options, .reduction = UNI_REDUCTION_NONE), err),
                  done);
     UNI_TRY_GOTO(uni_coordinator_open(&coordinator, strategy, steps, err), done);
     UNI_TRY_GOTO(uni_coordinator_per_worker_dataset(coordinator, "train", my_dataset, t, err),
@@ -248,21 +253,21 @@ static int driver(uni_program *program, int argc, char **argv)
     if (mode)
         UNI_TRY_GOTO(uni_dict_take(config, "mode", uni_value_string(mode)), done);
     UNI_TRY_GOTO(uni_trainer_new(&trainer,
-                                 &(uni_trainer_options){ .main = program,
-                                                         .num_workers = workers,
-                                                         .servers = servers,
-                                                         .evaluators = evaluators,
-                                                         .handle_signals = true },
+                                 UNI_OPTIONS(uni_trainer_options, .main = program,
+                                             .num_workers = workers, .servers = servers,
+                                             .evaluators = evaluators, .handle_signals = true),
                                  &err),
                  done);
-    UNI_TRY_GOTO(uni_trainer_fit(trainer,
-                                 &(uni_run_options){ .function = "train", .config = config },
-                                 &result, &err),
+    UNI_TRY_GOTO(
+        uni_trainer_fit(&result, trainer,
+                        UNI_OPTIONS(uni_run_options, .function = "train", .config = config), &err),
+        done);
+    UNI_TRY_GOTO(uni_json_write(&stats, NULL, uni_result_info_of(result)->returned[0], 0, &err),
                  done);
-    UNI_TRY_GOTO(uni_json_write(&stats, NULL, uni_result_returned(result, 0), 0, &err), done);
     printf("loss %.4f after %lld epochs\n%s\nresults in %s\n",
-           uni_dict_get_float(uni_result_metrics(result, 0), "loss", NAN),
-           (long long)uni_result_iterations(result, 0), stats, uni_result_run_dir(result));
+           uni_dict_get_float(uni_result_info_of(result)->metrics[0], "loss", NAN),
+           (long long)uni_result_info_of(result)->iterations[0], stats,
+           uni_result_info_of(result)->run_dir);
 done:
     if (err.code)
         fprintf(stderr, "engine_parameter_server: %s\n", err.message);

@@ -1,9 +1,11 @@
 /*
- * residual_cnn.c - a small residual network on images in the shape of SVHN (32x32, colours, a house number with parts of its neighbours).
+ * residual_cnn.c - a small residual network on images in the shape of SVHN (32x32, colours, a house
+ * number with parts of its neighbours).
  *
- * A graph, not a sequence: three blocks, each normalised convolutions with a way around them. conv 16, block 16, block 32 (stride 2), block 64
- * (stride 2), global average, dense 10; Adam, 10 epochs in batches of 64. The images are made of MNIST digits by
- * `examples/engine/get-data street`. Stated: at least 70 % of the 500 held-out images (Keras on the same images: see README.md).
+ * A graph, not a sequence: three blocks, each normalised convolutions with a way around them. conv
+ * 16, block 16, block 32 (stride 2), block 64 (stride 2), global average, dense 10; Adam, 10 epochs
+ * in batches of 64. The images are made of MNIST digits by `examples/engine/get-data street`.
+ * Stated: at least 70 % of the 500 held-out images (Keras on the same images: see README.md).
  */
 #include <stdio.h>
 #include "common.h"
@@ -11,16 +13,15 @@
 static uni_layer *conv(int64_t filters, int kernel, int stride)
 {
     return uni_layer_conv2d(filters, kernel, kernel,
-                            &(uni_conv_layer_options){ .padding = UNI_PADDING_SAME,
-                                                       .strides = { stride, stride },
-                                                       .no_bias = true });
+                            UNI_OPTIONS(uni_conv_layer_options, .padding = UNI_PADDING_SAME,
+                                        .strides = { stride, stride }, .no_bias = true));
 }
 
 /* Momentum 0.9: the moving averages of a few short epochs must follow. */
 static uni_symbol *norm(uni_graph *graph, uni_symbol *x)
 {
     return uni_graph_apply(
-        graph, uni_layer_batch_normalization(&(uni_norm_options){ .momentum = 0.9f }), x);
+        graph, uni_layer_batch_normalization(UNI_OPTIONS(uni_norm_options, .momentum = 0.9f)), x);
 }
 
 static uni_symbol *relu(uni_graph *graph, uni_symbol *x)
@@ -53,13 +54,12 @@ static int make(uni_model **out, uint64_t seed, uni_error *err)
     UNI_TRY(uni_model_from_graph(out, "residual_cnn", graph, 1, &image, 1, &x, err));
     uni_model_set_seed(*out, seed);
     UNI_TRY(uni_loss_new(&loss, "sparse_categorical_crossentropy",
-                         &(uni_loss_options){ .from_logits = true }, err));
-    return uni_model_compile(
-        *out,
-        &(uni_compile_options){ .optimizer_name = "adam",
-                                .loss = loss,
-                                .metric_names = (const char *const[]){ "accuracy", NULL } },
-        err);
+                         UNI_OPTIONS(uni_loss_options, .from_logits = true), err));
+    return uni_model_compile(*out,
+                             UNI_OPTIONS(uni_compile_options, .optimizer_name = "adam",
+                                         .loss = loss,
+                                         .metric_names = (const char *const[]){ "accuracy", NULL }),
+                             err);
 }
 
 static int run(const example_options *o, uni_error *err)
@@ -73,13 +73,9 @@ static int run(const example_options *o, uni_error *err)
     uni_column test_x = images_x(&test, 3, shape), test_y = images_y(&test);
     UNI_TRY_GOTO(make(&model, o->seed, err), done);
     UNI_TRY_GOTO(example_fit_and_test(o, model,
-                                      &(uni_fit_options){ .x = &x,
-                                                          .num_x = 1,
-                                                          .y = &y,
-                                                          .num_y = 1,
-                                                          .batch_size = 64,
-                                                          .epochs = o->epochs,
-                                                          .verbose = o->verbose },
+                                      UNI_OPTIONS(uni_fit_options, .x = &x, .num_x = 1, .y = &y,
+                                                  .num_y = 1, .batch_size = 64, .epochs = o->epochs,
+                                                  .verbose = o->verbose),
                                       &test_x, &test_y, err),
                  done);
 done:

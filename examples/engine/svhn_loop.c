@@ -1,9 +1,11 @@
 /*
- * svhn_loop.c - the course's advanced exercise: a CNN for SVHN, trained by a loop of one's own under MirroredStrategy.
+ * svhn_loop.c - the course's advanced exercise: a CNN for SVHN, trained by a loop of one's own
+ * under MirroredStrategy.
  *
- * conv 32 twice, pool, conv 64 twice, pool, dense 128, dense 10; Adam, batches of 64 a replica. The images are 32x32x3: without --data the
- * digits of examples/data, drawn at a random place in random colours with noise; with --data train_32x32.mat SVHN's own (its first 5,000).
- * --strategy as everywhere; default: mirrored. Stated: at least 90 % of the drawn digits after 6 epochs.
+ * conv 32 twice, pool, conv 64 twice, pool, dense 128, dense 10; Adam, batches of 64 a replica. The
+ * images are 32x32x3: without --data the digits of examples/data, drawn at a random place in random
+ * colours with noise; with --data train_32x32.mat SVHN's own (its first 5,000). --strategy as
+ * everywhere; default: mirrored. Stated: at least 90 % of the drawn digits after 6 epochs.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +89,7 @@ static uni_layer *conv(int64_t filters)
 {
     return uni_layer_conv2d(
         filters, 3, 3,
-        &(uni_conv_layer_options){ .padding = UNI_PADDING_SAME, .activation = "relu" });
+        UNI_OPTIONS(uni_conv_layer_options, .padding = UNI_PADDING_SAME, .activation = "relu"));
 }
 
 static uni_layer *pool(void)
@@ -101,7 +103,7 @@ static int make_model(training *t, uni_error *err)
         &t->model, "svhn_cnn",
         UNI_LAYERS(uni_layer_input(UNI_F32, 3, (const int64_t[]){ SIDE, SIDE, 3 }), conv(32),
                    conv(32), pool(), conv(64), conv(64), pool(), uni_layer_flatten(),
-                   uni_layer_dense(128, &(uni_dense_options){ .activation = "relu" }),
+                   uni_layer_dense(128, UNI_OPTIONS(uni_dense_options, .activation = "relu")),
                    uni_layer_dense(10, NULL)),
         err));
     uni_model_set_seed(t->model, t->seed);
@@ -116,17 +118,17 @@ static int set_up(training *t, const image_set *sets[2], uni_error *err)
     UNI_TRY(make_model(t, err));
     UNI_TRY(uni_loss_new(
         &t->loss, "SparseCategoricalCrossentropy",
-        &(uni_loss_options){ .reduction = UNI_REDUCTION_NONE, .from_logits = true }, err));
+        UNI_OPTIONS(uni_loss_options, .reduction = UNI_REDUCTION_NONE, .from_logits = true), err));
     uni_metric **metrics[] = { &t->train_accuracy, &t->valid_accuracy };
     for (int i = 0; i < 2; i++) {
         uni_column x = images_x(sets[i], 3, shape), y = images_y(sets[i]);
         UNI_TRY(uni_metric_new(metrics[i], "SparseCategoricalAccuracy", NULL, err));
-        UNI_TRY(uni_batches_columns(&t->whole[i], 1, &x, 1, &y, NULL,
-                                    &(uni_columns_options){ .batch_size = t->global_batch_size,
-                                                            .shuffle = i == 0,
-                                                            .seed = t->seed },
-                                    err));
-        UNI_TRY(uni_strategy_distribute(t->strategy, t->whole[i], &t->mine[i], err));
+        UNI_TRY(
+            uni_batches_columns(&t->whole[i], 1, &x, 1, &y, NULL,
+                                UNI_OPTIONS(uni_columns_options, .batch_size = t->global_batch_size,
+                                            .shuffle = i == 0, .seed = t->seed),
+                                err));
+        UNI_TRY(uni_strategy_distribute(&t->mine[i], t->strategy, t->whole[i], err));
     }
     return 0;
 }
@@ -154,8 +156,8 @@ static int step(uni_replica_context *replica, const uni_batch *batch, training *
     uni_tensor *labels = uni_tape_input_column(tape, &batch->y[0]);
     uni_tensor *logits = uni_model_call(t->model, tape, images);
     uni_tensor *per_example = uni_loss_per_example(t->loss, tape, labels, logits, NULL);
-    uni_tensor *loss =
-        uni_compute_average_loss(tape, per_example, NULL, uni_replica_global_batch(replica));
+    uni_tensor *loss = uni_compute_average_loss(tape, per_example, NULL,
+                                                uni_replica_info_of(replica)->global_batch);
     if (training_)
         UNI_TRY(uni_replica_apply_gradients(replica, loss, t->optimizer, err));
     UNI_TRY(uni_replica_update_metric(replica, training_ ? t->train_accuracy : t->valid_accuracy,
@@ -186,7 +188,7 @@ static int loop(training *t, int which, uint64_t epoch, double *loss, uni_error 
                               .metrics = &metric,
                               .num_metrics = 1 };
     int64_t count = 0;
-    UNI_TRY(uni_strategy_pass(t->strategy, &pass, loss, &count, err));
+    UNI_TRY(uni_strategy_pass(loss, &count, t->strategy, &pass, err));
     *loss /= (double)(count > 0 ? count : 1);
     return 0;
 }
@@ -198,8 +200,8 @@ static int train(training *t, const example_options *o, uni_error *err)
         double train_loss, valid_loss, train_acc, valid_acc;
         UNI_TRY(loop(t, 0, (uint64_t)epoch, &train_loss, err));
         UNI_TRY(loop(t, 1, 0, &valid_loss, err));
-        UNI_TRY(uni_strategy_metric_result(t->strategy, t->train_accuracy, &train_acc, err));
-        UNI_TRY(uni_strategy_metric_result(t->strategy, t->valid_accuracy, &valid_acc, err));
+        UNI_TRY(uni_strategy_metric_result(&train_acc, t->strategy, t->train_accuracy, err));
+        UNI_TRY(uni_strategy_metric_result(&valid_acc, t->strategy, t->valid_accuracy, err));
         if (example_is_chief(o))
             printf("Epoch %d, Loss: %.4f, Accuracy: %.4f, Valid Loss: %.4f, Valid Accuracy: "
                    "%.4f\n",
@@ -220,7 +222,7 @@ static int run(const example_options *o, uni_error *err)
     training t = { .seed = o->seed, .strategy = o->strategy };
     int status;
     t.global_batch_size =
-        (int64_t)BATCH_SIZE_PER_REPLICA * uni_strategy_num_replicas_in_sync(t.strategy);
+        (int64_t)BATCH_SIZE_PER_REPLICA * uni_strategy_info_of(t.strategy)->num_replicas_in_sync;
     UNI_TRY_GOTO(load(&images[0], &images[1], o->data, err), done);
     UNI_TRY_GOTO(set_up(&t, sets, err), done);
     UNI_TRY_GOTO(train(&t, o, err), done);

@@ -1,5 +1,6 @@
-/* svhn_mat.c - see svhn_mat.h. A file is a header of 128 bytes and elements: type, size, data, padded to 8; a variable is a compressed element
- * with one matrix: flags, dimensions, name, data. */
+/* svhn_mat.c - see svhn_mat.h. A file is a header of 128 bytes and elements: type, size, data,
+ * padded to 8; a variable is a compressed element with one matrix: flags, dimensions, name,
+ * data. */
 #include "svhn_mat.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* text_data.c - reads CSV as RFC 4180 has it (quotes, doubled quotes and line ends inside them), in place. See text_data.h. */
+/* text_data.c - reads CSV as RFC 4180 has it (quotes, doubled quotes and line ends inside them), in
+ * place. See text_data.h. */
 #include "text_data.h"
 
 #include <errno.h>
@@ -8,7 +9,8 @@
 
 /* ---- CSV ---- */
 
-/* The next field, unquoted in place; *at moves behind it. *last: it ended its line. false at the end of the file. */
+/* The next field, unquoted in place; *at moves behind it. *last: it ended its line. false at the
+ * end of the file. */
 static bool next_field(char **at, char *end, uni_string *field, bool *last)
 {
     char *p = *at, *to = p;
@@ -154,7 +156,8 @@ uni_column text_y(const text_set *set, bool dummy_axis)
                            set->targets);
 }
 
-/* The words of the texts, the frequent ones first, are what TextVectorization learns; the sentence layer takes them over. */
+/* The words of the texts, the frequent ones first, are what TextVectorization learns; the sentence
+ * layer takes them over. */
 static uni_layer *sentence_layer(const text_set *texts, uni_error *err)
 {
     uni_layer *words = uni_layer_text_vectorization(NULL), *sentence = NULL;
@@ -163,8 +166,9 @@ static uni_layer *sentence_layer(const text_set *texts, uni_error *err)
         size_t count = 0;
         const char *const *vocabulary = uni_layer_vocabulary(words, &count);
         sentence = uni_layer_sentence_embedding(
-            128, &(uni_sentence_options){ .vocabulary = vocabulary + 2, /* after "" and [UNK] */
-                                          .vocabulary_size = count - 2 });
+            128,
+            UNI_OPTIONS(uni_sentence_options, .vocabulary = vocabulary + 2, /* after "" and [UNK] */
+                        .vocabulary_size = count - 2));
     }
     uni_layer_free(words);
     return sentence;
@@ -179,9 +183,9 @@ int text_model(uni_model **out, const char *name, const text_set *texts, uint64_
     UNI_TRY(uni_sequential_new(
         out, name,
         UNI_LAYERS(uni_layer_input(UNI_STRING, 0, NULL), sentence,
-                   uni_layer_dense(256, &(uni_dense_options){ .activation = "relu" }),
-                   uni_layer_dense(64, &(uni_dense_options){ .activation = "relu" }),
-                   uni_layer_dense(1, &(uni_dense_options){ .activation = "sigmoid" })),
+                   uni_layer_dense(256, UNI_OPTIONS(uni_dense_options, .activation = "relu")),
+                   uni_layer_dense(64, UNI_OPTIONS(uni_dense_options, .activation = "relu")),
+                   uni_layer_dense(1, UNI_OPTIONS(uni_dense_options, .activation = "sigmoid"))),
         err));
     uni_model_set_seed(*out, seed);
     return 0;

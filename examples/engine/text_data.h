@@ -1,6 +1,6 @@
 /*
- * text_data.h - the texts of the two text examples: a CSV file with the columns question_text and target (0 or 1), as the Quora file of the
- * original has them, and the model that both train.
+ * text_data.h - the texts of the two text examples: a CSV file with the columns question_text and
+ * target (0 or 1), as the Quora file of the original has them, and the model that both train.
  */
 #ifndef EXAMPLES_ENGINE_TEXT_DATA_H
 #define EXAMPLES_ENGINE_TEXT_DATA_H
@@ -24,8 +24,8 @@ void text_free(text_data *data);
 uni_column text_x(const text_set *set, bool dummy_axis);
 uni_column text_y(const text_set *set, bool dummy_axis);
 
-/* The sentence embedding (128, trained, with the words of `texts`) in the role of the hub layer, Dense 256 and 64 with relu, Dense 1 with
- * sigmoid. */
+/* The sentence embedding (128, trained, with the words of `texts`) in the role of the hub layer,
+ * Dense 256 and 64 with relu, Dense 1 with sigmoid. */
 UNI_MUST_USE int text_model(uni_model **out, const char *name, const text_set *texts, uint64_t seed,
                             uni_error *err);
 

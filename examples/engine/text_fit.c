@@ -1,9 +1,11 @@
 /*
- * text_fit.c - the text classifier 256-64-1 with fit: EpochDots, EarlyStopping and TensorBoard, as in the course's "Training with Model.fit".
+ * text_fit.c - the text classifier 256-64-1 with fit: EpochDots, EarlyStopping and TensorBoard, as
+ * in the course's "Training with Model.fit".
  *
- * Two topics of fortunes (examples/engine/get-data fortunes) in the place of the Quora questions; --data FILE.csv takes any with
- * question_text,target. Adam 1e-4, batches of 64, at most 100 epochs, stopped when val_loss has not fallen for 2. --output DIR: TensorBoard's files.
- * Stated: a validation accuracy of at least 83 % (Keras on the same texts: see README.md).
+ * Two topics of fortunes (examples/engine/get-data fortunes) in the place of the Quora questions;
+ * --data FILE.csv takes any with question_text,target. Adam 1e-4, batches of 64, at most 100
+ * epochs, stopped when val_loss has not fallen for 2. --output DIR: TensorBoard's files. Stated: a
+ * validation accuracy of at least 83 % (Keras on the same texts: see README.md).
  */
 #include <stdio.h>
 #include "text_data.h"
@@ -14,34 +16,33 @@ static int compile(uni_model *model, uni_error *err)
 {
     uni_optimizer *adam = NULL;
     uni_metric *accuracy = NULL;
-    UNI_TRY(
-        uni_optimizer_new(&adam, "Adam", &(uni_optimizer_options){ .learning_rate = 1e-4 }, err));
+    UNI_TRY(uni_optimizer_new(&adam, "Adam",
+                              UNI_OPTIONS(uni_optimizer_options, .learning_rate = 1e-4), err));
     int status = uni_metric_new(&accuracy, "BinaryAccuracy",
-                                &(uni_metric_options){ .name = "accuracy" }, err);
+                                UNI_OPTIONS(uni_metric_options, .name = "accuracy"), err);
     if (status < 0) {
         uni_optimizer_free(adam);
         return status;
     }
     return uni_model_compile(model,
-                             &(uni_compile_options){ .optimizer = adam,
-                                                     .loss_name = "BinaryCrossentropy",
-                                                     .metrics = &accuracy,
-                                                     .num_metrics = 1 },
+                             UNI_OPTIONS(uni_compile_options, .optimizer = adam,
+                                         .loss_name = "BinaryCrossentropy", .metrics = &accuracy,
+                                         .num_metrics = 1),
                              err);
 }
 
-/* The callbacks of the original, in its order; TensorBoard only when there is a place for its files. All workers stop early, the chief prints.
- * Returns how many. */
-static int make_callbacks(uni_fit_callback **out, const example_options *o, uni_error *err)
+/* The callbacks of the original, in its order; TensorBoard only when there is a place for its
+ * files. All workers stop early, the chief prints. Returns how many. */
+static int make_callbacks(uni_callback **out, const example_options *o, uni_error *err)
 {
     int count = 0;
     if (example_is_chief(o))
         UNI_TRY(uni_callback_epoch_dots(&out[count++], 1, 0, 0, err));
-    UNI_TRY(uni_callback_early_stopping(&out[count++],
-                                        &(uni_early_stopping_options){ .monitor = "val_loss",
-                                                                       .patience = 2,
-                                                                       .mode = UNI_MONITOR_MIN },
-                                        err));
+    UNI_TRY(
+        uni_callback_early_stopping(&out[count++],
+                                    UNI_OPTIONS(uni_early_stopping_options, .monitor = "val_loss",
+                                                .patience = 2, .mode = UNI_MONITOR_MIN),
+                                    err));
     if (o->output != NULL && example_is_chief(o))
         UNI_TRY(uni_callback_tensorboard(&out[count++], o->output, 0, false, err));
     return count;
@@ -52,13 +53,13 @@ static int batches_of(uni_batches **out, const text_set *set, const example_opti
                       bool shuffle, uni_error *err)
 {
     int64_t global =
-        (int64_t)BATCH_SIZE_PER_REPLICA * uni_strategy_num_replicas_in_sync(o->strategy);
+        (int64_t)BATCH_SIZE_PER_REPLICA * uni_strategy_info_of(o->strategy)->num_replicas_in_sync;
     uni_column x = text_x(set, false), y = text_y(set, false);
-    return uni_batches_columns(
-        out, 1, &x, 1, &y, NULL,
-        &(uni_columns_options){
-            .batch_size = global, .shuffle = shuffle, .drop_remainder = true, .seed = o->seed },
-        err);
+    return uni_batches_columns(out, 1, &x, 1, &y, NULL,
+                               UNI_OPTIONS(uni_columns_options, .batch_size = global,
+                                           .shuffle = shuffle, .drop_remainder = true,
+                                           .seed = o->seed),
+                               err);
 }
 
 static int run(const example_options *o, uni_error *err)
@@ -66,7 +67,7 @@ static int run(const example_options *o, uni_error *err)
     text_data data;
     uni_model *model = NULL;
     uni_batches *train = NULL, *valid = NULL;
-    uni_fit_callback *callbacks[3] = { NULL };
+    uni_callback *callbacks[3] = { NULL };
     uni_value *history = NULL;
     int status = 0, count = 0;
     UNI_TRY(text_load(&data, o->data, err));
@@ -77,11 +78,9 @@ static int run(const example_options *o, uni_error *err)
     UNI_TRY_GOTO(count = make_callbacks(callbacks, o, err), done);
     double begun = example_now_ms();
     UNI_TRY_GOTO(example_fit(o, model,
-                             &(uni_fit_options){ .batches = train,
-                                                 .validation_batches = valid,
-                                                 .epochs = o->epochs,
-                                                 .callbacks = callbacks,
-                                                 .num_callbacks = count },
+                             UNI_OPTIONS(uni_fit_options, .batches = train,
+                                         .validation_batches = valid, .epochs = o->epochs,
+                                         .callbacks = callbacks, .num_callbacks = count),
                              &history, err),
                  done);
     double elapsed = example_now_ms() - begun;
@@ -95,7 +94,7 @@ static int run(const example_options *o, uni_error *err)
 done:
     uni_value_free(history);
     for (int i = 0; i < 3; i++)
-        uni_fit_callback_free(callbacks[i]);
+        uni_callback_free(callbacks[i]);
     uni_batches_free(train);
     uni_batches_free(valid);
     uni_model_free(model);

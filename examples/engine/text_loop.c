@@ -1,10 +1,13 @@
 /*
- * text_loop.c - the text classifier 256-64-1 with a loop of one's own, as in the course's "Custom loop training".
+ * text_loop.c - the text classifier 256-64-1 with a loop of one's own, as in the course's "Custom
+ * loop training".
  *
- * A step is a function that the strategy runs once for each replica, with its part of the batch: a tape, the loss per example (reduction NONE) averaged
- * over the global batch, the gradients of all replicas summed, the optimizer, metrics that are updated, read and reset. --strategy is the one line that
- * changes. Texts and labels have the dummy axis that a pointwise loss needs. The data is that of text_fit.c; Adam, batches of 64 a replica, 20
- * epochs. Prints the course's table; --output DIR: history.csv with epochs,train_loss,valid_loss,train_acc,valid_acc. Ends with the evaluation
+ * A step is a function that the strategy runs once for each replica, with its part of the batch: a
+ * tape, the loss per example (reduction NONE) averaged over the global batch, the gradients of all
+ * replicas summed, the optimizer, metrics that are updated, read and reset. --strategy is the one
+ * line that changes. Texts and labels have the dummy axis that a pointwise loss needs. The data is
+ * that of text_fit.c; Adam, batches of 64 a replica, 20 epochs. Prints the course's table; --output
+ * DIR: history.csv with epochs,train_loss,valid_loss,train_acc,valid_acc. Ends with the evaluation
  * exercise. Stated: a model accuracy of at least 85 % (Keras on the same texts: see README.md).
  */
 #include <errno.h>
@@ -34,10 +37,9 @@ static int batches_of(uni_batches **out, const training *t, const text_set *set,
 {
     uni_column x = text_x(set, true), y = text_y(set, true);
     return uni_batches_columns(out, 1, &x, 1, &y, NULL,
-                               &(uni_columns_options){ .batch_size = t->global_batch_size,
-                                                       .shuffle = shuffle,
-                                                       .drop_remainder = true,
-                                                       .seed = t->seed },
+                               UNI_OPTIONS(uni_columns_options, .batch_size = t->global_batch_size,
+                                           .shuffle = shuffle, .drop_remainder = true,
+                                           .seed = t->seed),
                                err);
 }
 
@@ -47,7 +49,7 @@ static int make_metrics(training *t, uni_error *err)
     static const char *const names[] = { "train_accuracy", "valid_accuracy", "eval_accuracy" };
     for (int i = 0; i < 3; i++)
         UNI_TRY(uni_metric_new(metrics[i], "BinaryAccuracy",
-                               &(uni_metric_options){ .name = names[i] }, err));
+                               UNI_OPTIONS(uni_metric_options, .name = names[i]), err));
     return 0;
 }
 
@@ -56,18 +58,18 @@ static int set_up(training *t, const text_data *data, const example_options *o, 
     t->seed = o->seed;
     t->strategy = o->strategy;
     t->global_batch_size =
-        (int64_t)BATCH_SIZE_PER_REPLICA * uni_strategy_num_replicas_in_sync(t->strategy);
+        (int64_t)BATCH_SIZE_PER_REPLICA * uni_strategy_info_of(t->strategy)->num_replicas_in_sync;
     UNI_TRY(text_model(&t->model, "sentence_classifier", &data->train, o->seed, err));
     UNI_TRY(uni_optimizer_new(&t->optimizer, "Adam", NULL, err));
     UNI_TRY(uni_strategy_place(t->strategy, t->model, err));
     UNI_TRY(uni_strategy_place_optimizer(t->strategy, t->optimizer, err));
     UNI_TRY(uni_loss_new(&t->loss, "BinaryCrossentropy",
-                         &(uni_loss_options){ .reduction = UNI_REDUCTION_NONE }, err));
+                         UNI_OPTIONS(uni_loss_options, .reduction = UNI_REDUCTION_NONE), err));
     UNI_TRY(make_metrics(t, err));
     UNI_TRY(batches_of(&t->train_dataset, t, &data->train, true, err));
     UNI_TRY(batches_of(&t->valid_dataset, t, &data->valid, false, err));
-    UNI_TRY(uni_strategy_distribute(t->strategy, t->train_dataset, &t->train, err));
-    return uni_strategy_distribute(t->strategy, t->valid_dataset, &t->valid, err);
+    UNI_TRY(uni_strategy_distribute(&t->train, t->strategy, t->train_dataset, err));
+    return uni_strategy_distribute(&t->valid, t->strategy, t->valid_dataset, err);
 }
 
 static void tear_down(training *t)
@@ -141,8 +143,8 @@ static int distributed_step(training *t, uni_replica_function step, const uni_ba
                             double *loss, uni_error *err)
 {
     const uni_per_replica *losses = NULL;
-    UNI_TRY(uni_strategy_run(t->strategy, step, t, batch, &losses, err));
-    return uni_strategy_reduce(t->strategy, UNI_REPLICA_SUM, losses, UNI_AXIS_NONE, loss, 1, err);
+    UNI_TRY(uni_strategy_run(&losses, t->strategy, step, t, batch, err));
+    return uni_strategy_reduce(loss, 1, t->strategy, UNI_REPLICA_SUM, losses, UNI_AXIS_NONE, err);
 }
 
 /* Run and reduce, batch by batch. */
@@ -152,7 +154,7 @@ static int each_batch(training *t, const uni_pass_options *pass, double *sum, in
     uni_batch batch;
     int got;
     UNI_TRY(uni_batches_reset(pass->batches, pass->epoch, err));
-    for (; (got = uni_batches_next(pass->batches, &batch, err)) > 0; (*count)++) {
+    for (; (got = uni_batches_next(&batch, pass->batches, err)) > 0; (*count)++) {
         double one;
         UNI_TRY(distributed_step(t, pass->function, &batch, &one, err));
         *sum += one;
@@ -160,7 +162,8 @@ static int each_batch(training *t, const uni_pass_options *pass, double *sum, in
     return got;
 }
 
-/* A loop over one source: the mean of its batches' losses. With parameter servers the coordinator hands the batches out. */
+/* A loop over one source: the mean of its batches' losses. With parameter servers the coordinator
+ * hands the batches out. */
 static int loop(training *t, uni_batches *batches, uint64_t epoch, uni_replica_function step,
                 uni_metric *metric, double *loss, uni_error *err)
 {
@@ -171,11 +174,11 @@ static int loop(training *t, uni_batches *batches, uint64_t epoch, uni_replica_f
                               .metrics = &metric,
                               .num_metrics = 1 };
     int64_t count = 0;
-    bool servers = strcmp(uni_strategy_name(t->strategy), "parameter_server") == 0;
+    bool servers = strcmp(uni_strategy_info_of(t->strategy)->name, "parameter_server") == 0;
     *loss = 0;
-    UNI_TRY(servers ? uni_strategy_pass(t->strategy, &pass, loss, &count, err)
+    UNI_TRY(servers ? uni_strategy_pass(loss, &count, t->strategy, &pass, err)
                     : each_batch(t, &pass, loss, &count, err));
-    if (count == 0 && uni_strategy_is_chief(t->strategy))
+    if (count == 0 && uni_strategy_info_of(t->strategy)->is_chief)
         return uni_error_set(
             err, UNI_EINVAL,
             "there are fewer texts than one batch of %lld to train or validate with",
@@ -206,8 +209,8 @@ static int one_epoch(training *t, int epoch, FILE *history, bool chief, uni_erro
     double train_loss, valid_loss, train_acc, valid_acc;
     UNI_TRY(loop(t, t->train, (uint64_t)epoch, train_step, t->train_accuracy, &train_loss, err));
     UNI_TRY(loop(t, t->valid, 0, valid_step, t->valid_accuracy, &valid_loss, err));
-    UNI_TRY(uni_strategy_metric_result(t->strategy, t->train_accuracy, &train_acc, err));
-    UNI_TRY(uni_strategy_metric_result(t->strategy, t->valid_accuracy, &valid_acc, err));
+    UNI_TRY(uni_strategy_metric_result(&train_acc, t->strategy, t->train_accuracy, err));
+    UNI_TRY(uni_strategy_metric_result(&valid_acc, t->strategy, t->valid_accuracy, err));
     if (chief)
         printf("Epoch %d, Loss: %.4f, Accuracy: %.4f, Valid Loss: %.4f, Valid Accuracy: %.4f\n",
                epoch + 1, train_loss, 100 * train_acc, valid_loss, 100 * valid_acc);
@@ -232,14 +235,12 @@ static int train(training *t, int epochs, FILE *history, bool chief, uni_error *
 static int evaluate(training *t, bool chief, uni_error *err)
 {
     double accuracy = 0;
-    UNI_TRY(uni_strategy_pass(t->strategy,
-                              &(uni_pass_options){ .function = eval_step,
-                                                   .context = t,
-                                                   .batches = t->valid,
-                                                   .metrics = &t->eval_accuracy,
-                                                   .num_metrics = 1 },
-                              NULL, NULL, err));
-    UNI_TRY(uni_strategy_metric_result(t->strategy, t->eval_accuracy, &accuracy, err));
+    UNI_TRY(uni_strategy_pass(NULL, NULL, t->strategy,
+                              UNI_OPTIONS(uni_pass_options, .function = eval_step, .context = t,
+                                          .batches = t->valid, .metrics = &t->eval_accuracy,
+                                          .num_metrics = 1),
+                              err));
+    UNI_TRY(uni_strategy_metric_result(&accuracy, t->strategy, t->eval_accuracy, err));
     if (chief)
         printf("The model accuracy : %5.2f%%\n", accuracy * 100);
     return 0;

@@ -1,10 +1,12 @@
 /*
- * transformer.c - a character-level transformer learns to continue a text; by default the GNU GPL, which every Debian machine has.
+ * transformer.c - a character-level transformer learns to continue a text; by default the GNU GPL,
+ * which every Debian machine has.
  *
- * Token and position embeddings of 64, two blocks (causal attention of 4 heads, a dense part of 256 with gelu, layer norms before them), a
- * last norm and a dense layer; windows of 64 characters; Adam 2e-3, 8 epochs in batches of 32. The last tenth of the text is held
- * out. Prints a continuation at the end. Stated for /usr/share/common-licenses/GPL-3: a held-out loss of at most 2.2 nats a character
- * (Keras on the same text: see README.md).
+ * Token and position embeddings of 64, two blocks (causal attention of 4 heads, a dense part of 256
+ * with gelu, layer norms before them), a last norm and a dense layer; windows of 64 characters;
+ * Adam 2e-3, 8 epochs in batches of 32. The last tenth of the text is held out. Prints a
+ * continuation at the end. Stated for /usr/share/common-licenses/GPL-3: a held-out loss of at most
+ * 2.2 nats a character (Keras on the same text: see README.md).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -59,20 +61,20 @@ static uni_tensor *add_positions(void *context, uni_tape *tape, const uni_layer 
 static uni_symbol *norm(uni_graph *graph, uni_symbol *x)
 {
     return uni_graph_apply(
-        graph, uni_layer_layer_normalization(&(uni_norm_options){ .epsilon = 1e-5f }), x);
+        graph, uni_layer_layer_normalization(UNI_OPTIONS(uni_norm_options, .epsilon = 1e-5f)), x);
 }
 
 static uni_symbol *block(uni_graph *graph, uni_symbol *x)
 {
-    uni_symbol *y =
-        uni_graph_apply(graph,
-                        uni_layer_multi_head_attention(HEADS, SIZE / HEADS,
-                                                       &(uni_attention_options){ .causal = true }),
-                        norm(graph, x));
+    uni_symbol *y = uni_graph_apply(
+        graph,
+        uni_layer_multi_head_attention(HEADS, SIZE / HEADS,
+                                       UNI_OPTIONS(uni_attention_options, .causal = true)),
+        norm(graph, x));
     x = uni_graph_apply_n(graph, uni_layer_add(), 2, (uni_symbol *[]){ x, y });
-    y = uni_graph_apply(graph,
-                        uni_layer_dense(4 * SIZE, &(uni_dense_options){ .activation = "gelu" }),
-                        norm(graph, x));
+    y = uni_graph_apply(
+        graph, uni_layer_dense(4 * SIZE, UNI_OPTIONS(uni_dense_options, .activation = "gelu")),
+        norm(graph, x));
     y = uni_graph_apply(graph, uni_layer_dense(SIZE, NULL), y);
     return uni_graph_apply_n(graph, uni_layer_add(), 2, (uni_symbol *[]){ x, y });
 }
@@ -96,14 +98,15 @@ static int compile(uni_model *model, uni_error *err)
     uni_loss *loss = NULL;
     uni_optimizer *adam = NULL;
     UNI_TRY(uni_loss_new(&loss, "sparse_categorical_crossentropy",
-                         &(uni_loss_options){ .from_logits = true }, err));
-    int status =
-        uni_optimizer_new(&adam, "adam", &(uni_optimizer_options){ .learning_rate = 2e-3 }, err);
+                         UNI_OPTIONS(uni_loss_options, .from_logits = true), err));
+    int status = uni_optimizer_new(&adam, "adam",
+                                   UNI_OPTIONS(uni_optimizer_options, .learning_rate = 2e-3), err);
     if (status < 0) {
         uni_loss_free(loss);
         return status;
     }
-    return uni_model_compile(model, &(uni_compile_options){ .optimizer = adam, .loss = loss }, err);
+    return uni_model_compile(
+        model, UNI_OPTIONS(uni_compile_options, .optimizer = adam, .loss = loss), err);
 }
 
 /* ---- windows of the text ---- */
@@ -142,15 +145,10 @@ static int fit(uni_model *model, const windows *train, const windows *test,
     uni_column test_x = window_column(test->x, test->count),
                test_y = window_column(test->y, test->count);
     return example_fit(o, model,
-                       &(uni_fit_options){ .x = &x,
-                                           .num_x = 1,
-                                           .y = &y,
-                                           .num_y = 1,
-                                           .batch_size = 32,
-                                           .validation_x = &test_x,
-                                           .validation_y = &test_y,
-                                           .epochs = o->epochs,
-                                           .verbose = o->verbose },
+                       UNI_OPTIONS(uni_fit_options, .x = &x, .num_x = 1, .y = &y, .num_y = 1,
+                                   .batch_size = 32, .validation_x = &test_x,
+                                   .validation_y = &test_y, .epochs = o->epochs,
+                                   .verbose = o->verbose),
                        history, err);
 }
 

@@ -1,8 +1,10 @@
 /*
- * which_is_faster.c - the course's exercise "Which one is faster?": the text classifier of text_fit.c with fit, 20 epochs without early stopping, first
- * mirrored on 4 devices, then on a single one by pinning. Prints both times; docs/strategies.md explains them.
+ * which_is_faster.c - the course's exercise "Which one is faster?": the text classifier of
+ * text_fit.c with fit, 20 epochs without early stopping, first mirrored on 4 devices, then on a
+ * single one by pinning. Prints both times; docs/strategies.md explains them.
  *
- * --data FILE.csv with question_text,target; without it the texts of `get-data fortunes`. --strategy NAME is tried in the place of mirrored:4.
+ * --data FILE.csv with question_text,target; without it the texts of `get-data fortunes`.
+ * --strategy NAME is tried in the place of mirrored:4.
  */
 #include <stdio.h>
 #include "text_data.h"
@@ -12,27 +14,24 @@ enum { BATCH_SIZE_PER_REPLICA = 64 };
 static int compile(uni_model *model, uni_error *err)
 {
     uni_optimizer *adam = NULL;
-    UNI_TRY(
-        uni_optimizer_new(&adam, "Adam", &(uni_optimizer_options){ .learning_rate = 1e-4 }, err));
-    return uni_model_compile(
-        model,
-        &(uni_compile_options){ .optimizer = adam,
-                                .loss_name = "BinaryCrossentropy",
-                                .metric_names = (const char *const[]){ "accuracy", NULL } },
-        err);
+    UNI_TRY(uni_optimizer_new(&adam, "Adam",
+                              UNI_OPTIONS(uni_optimizer_options, .learning_rate = 1e-4), err));
+    return uni_model_compile(model,
+                             UNI_OPTIONS(uni_compile_options, .optimizer = adam,
+                                         .loss_name = "BinaryCrossentropy",
+                                         .metric_names = (const char *const[]){ "accuracy", NULL }),
+                             err);
 }
 
 static int batches_of(uni_batches **out, const text_set *set, int replicas, uint64_t seed,
                       uni_error *err)
 {
     uni_column x = text_x(set, false), y = text_y(set, false);
-    return uni_batches_columns(
-        out, 1, &x, 1, &y, NULL,
-        &(uni_columns_options){ .batch_size = (int64_t)BATCH_SIZE_PER_REPLICA * replicas,
-                                .shuffle = true,
-                                .drop_remainder = true,
-                                .seed = seed },
-        err);
+    return uni_batches_columns(out, 1, &x, 1, &y, NULL,
+                               UNI_OPTIONS(uni_columns_options,
+                                           .batch_size = (int64_t)BATCH_SIZE_PER_REPLICA * replicas,
+                                           .shuffle = true, .drop_remainder = true, .seed = seed),
+                               err);
 }
 
 static int time_fit(const text_data *data, uni_strategy *strategy, const example_options *o,
@@ -41,20 +40,21 @@ static int time_fit(const text_data *data, uni_strategy *strategy, const example
     uni_model *model = NULL;
     uni_batches *train = NULL;
     uni_value *history = NULL;
-    int status, replicas = uni_strategy_num_replicas_in_sync(strategy);
+    int status, replicas = uni_strategy_info_of(strategy)->num_replicas_in_sync;
     UNI_TRY_GOTO(text_model(&model, "sentence_classifier", &data->train, o->seed, err), done);
     UNI_TRY_GOTO(compile(model, err), done);
     UNI_TRY_GOTO(uni_strategy_place(strategy, model, err), done);
     UNI_TRY_GOTO(batches_of(&train, &data->train, replicas, o->seed, err), done);
     double begun = example_now_ms();
-    UNI_TRY_GOTO(uni_strategy_fit(strategy, model,
-                                  &(uni_fit_options){ .batches = train, .epochs = o->epochs },
-                                  &history, err),
-                 done);
+    UNI_TRY_GOTO(
+        uni_strategy_fit(&history, strategy, model,
+                         UNI_OPTIONS(uni_fit_options, .batches = train, .epochs = o->epochs), err),
+        done);
     *ms = example_now_ms() - begun;
-    if (uni_strategy_is_chief(strategy))
-        printf("%s, %d device%s: Time for %.3f ms, accuracy %.4f\n", uni_strategy_name(strategy),
-               replicas, replicas == 1 ? "" : "s", *ms, example_last(history, "accuracy"));
+    if (uni_strategy_info_of(strategy)->is_chief)
+        printf("%s, %d device%s: Time for %.3f ms, accuracy %.4f\n",
+               uni_strategy_info_of(strategy)->name, replicas, replicas == 1 ? "" : "s", *ms,
+               example_last(history, "accuracy"));
 done:
     uni_value_free(history);
     uni_batches_free(train);

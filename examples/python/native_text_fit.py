@@ -9,8 +9,10 @@ import pathlib
 import tempfile
 import time
 
+import tensorflow_docs as tfdocs  # the two beside this script
+import tensorflow_docs.modeling
+import tensorflow_hub as hub
 import unisono.tf as tf
-from unisono.tf import hub, tfdocs
 
 import native_data
 

@@ -9,8 +9,8 @@ import csv
 import os
 import time
 
+import tensorflow_hub as hub  # the one beside this script
 import unisono.tf as tf
-from unisono.tf import hub
 
 import native_data
 

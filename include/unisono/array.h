@@ -1,11 +1,11 @@
 /*
  * array.h - numbers in memory: an element type, a shape and a buffer.
  *
- * Arrays are what checkpoints, datasets and values carry. They know nothing of gradients or devices
- * (that is tensor.h), so a TensorFlow or PyTorch worker that uses them never loads the engine.
+ * Arrays are what checkpoints, datasets and values carry. They have no gradients or devices (those
+ * are in tensor.h), so a TensorFlow or PyTorch worker that uses them never loads the engine.
  * Storage is always dense, row-major and 64-byte aligned when the library made it.
  *
- * Thread rule: the reference count is atomic, the contents are the caller's to protect.
+ * Thread rule: the reference count is atomic; the caller must protect the contents.
  *
  * @example
  * uni_array *weights = NULL;
@@ -48,6 +48,8 @@ typedef enum uni_dtype {
 #define UNI_DTYPE_ENUM(name, number, size, text) UNI_##name = number,
     UNI_DTYPE_LIST(UNI_DTYPE_ENUM)
 #undef UNI_DTYPE_ENUM
+    /* Text, only for the columns of tensor.h: never in an array or a file. */
+    UNI_STRING = 64
 } uni_dtype;
 
 #define UNI_MAX_DIMS 8
@@ -58,36 +60,57 @@ typedef struct uni_array uni_array;
 UNI_API size_t uni_dtype_size(uni_dtype dtype);
 /* "float32"; "?" for a number that is not a dtype. */
 UNI_API const char *uni_dtype_name(uni_dtype dtype);
-/* From NumPy's name; 0 when there is no such type. */
-UNI_API int uni_dtype_from_name(const char *name);
 
 /* Zero-filled. ndim may be 0 (one element); a dimension may be 0 (no elements). Overflow is an
  * error. */
 UNI_API UNI_MUST_USE int uni_array_new(uni_array **out, uni_dtype dtype, int ndim,
                                        const int64_t *shape, uni_error *err);
-/* Borrows the caller's memory; `release(context)` is called when the last reference goes (may be
- * NULL). */
+/* Borrows the caller's memory; `release(context)` (may be NULL) is called when the last
+ * reference is released. */
 UNI_API UNI_MUST_USE int uni_array_view(uni_array **out, uni_dtype dtype, int ndim,
                                         const int64_t *shape, void *data,
                                         void (*release)(void *context), void *context,
                                         uni_error *err);
-/* One more owner (returns array), one less: the last one frees it. NULL is allowed in both. */
+/* Adds (and returns) or releases a reference; the last release frees the array. Both accept
+ * NULL. */
 UNI_API uni_array *uni_array_ref(uni_array *array);
 UNI_API void uni_array_unref(uni_array *array);
 
-/* Of an array that is not NULL; the shape has ndim numbers and is borrowed. */
-UNI_API uni_dtype uni_array_dtype(const uni_array *array);
-UNI_API int uni_array_ndim(const uni_array *array);
-UNI_API const int64_t *uni_array_shape(const uni_array *array);
-UNI_API size_t uni_array_count(const uni_array *array); /* elements */
-UNI_API size_t uni_array_bytes(const uni_array *array);
-UNI_API void *uni_array_data(const uni_array *array); /* NULL only when there are no elements */
-/* Others hold these elements, too, and count on them (a dataset that is kept in memory, for its next epoch): to change values, make a copy. A view of
- * such elements should be marked as well; the mark stays. */
-UNI_API void uni_array_mark_shared(uni_array *array);
-UNI_API bool uni_array_is_shared(const uni_array *array);
-/* Same dtype, shape and bytes. */
-UNI_API bool uni_array_equal(const uni_array *a, const uni_array *b);
+/* The array must not be NULL. Everything is borrowed from it and does not change. */
+typedef struct uni_array_info {
+    uni_dtype dtype;
+    int ndim;
+    const int64_t *shape; /* ndim numbers */
+    size_t count; /* elements */
+    size_t bytes;
+    void *data; /* NULL only if there are no elements */
+} uni_array_info;
+UNI_API const uni_array_info *uni_array_info_of(const uni_array *array);
+/* Short forms. */
+static inline uni_dtype uni_array_dtype(const uni_array *array)
+{
+    return uni_array_info_of(array)->dtype;
+}
+static inline int uni_array_ndim(const uni_array *array)
+{
+    return uni_array_info_of(array)->ndim;
+}
+static inline const int64_t *uni_array_shape(const uni_array *array)
+{
+    return uni_array_info_of(array)->shape;
+}
+static inline size_t uni_array_count(const uni_array *array)
+{
+    return uni_array_info_of(array)->count;
+}
+static inline size_t uni_array_bytes(const uni_array *array)
+{
+    return uni_array_info_of(array)->bytes;
+}
+static inline void *uni_array_data(const uni_array *array)
+{
+    return uni_array_info_of(array)->data;
+}
 
 #ifdef __cplusplus
 }

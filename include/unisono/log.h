@@ -1,7 +1,6 @@
 /*
- * log.h - what the library says about itself. Off for errors that are returned anyway; warnings (a
- * rank that reports less often, a checkpoint that was passed over) go to stderr or to the program's
- * own function.
+ * log.h - the library's log. Errors that are returned are not logged; warnings (a rank that reports
+ * less often, a skipped checkpoint) go to stderr or to the program's own function.
  *
  * Thread rule: set the level and the function before starting threads; the function may be called
  * from any.
@@ -31,7 +30,6 @@ typedef void (*uni_log_function)(void *context, uni_log_level level, const char 
 
 /* Default: UNISONO_LOG, otherwise UNI_LOG_WARN. */
 UNI_API void uni_log_level_set(uni_log_level level);
-UNI_API uni_log_level uni_log_level_get(void);
 /* NULL: one line "unisono: message" on stderr. */
 UNI_API void uni_log_function_set(uni_log_function function, void *context);
 

@@ -1,17 +1,20 @@
 /*
  * losses.h - losses and metrics.
  *
- * A loss gives one value per sample (the last axis reduced, as in Keras) and then its reduction. In fit, and wherever replicas
- * act together, a loss is a pair (sum, count), so that uneven batches are right. Under a strategy only NONE and SUM are allowed
- * in the user's own loops: AUTO and SUM_OVER_BATCH_SIZE are refused there with the reason.
+ * A loss gives one value per sample (the last axis reduced, as in Keras) and then its reduction. In
+ * fit, and wherever replicas act together, a loss is a pair (sum, count), so that uneven batches
+ * are right. Under a strategy only NONE and SUM are allowed in the user's own loops: AUTO and
+ * SUM_OVER_BATCH_SIZE are refused there with the reason.
  *
- * A metric is a small vector of doubles that is added up: merging two replicas is adding their states.
+ * A metric is a small vector of doubles that is added up: merging two replicas is adding their
+ * states.
  *
  * Thread rule: losses may be used from several threads; a metric belongs to one thread at a time.
  */
 #ifndef UNISONO_LOSSES_H
 #define UNISONO_LOSSES_H
 
+#include <math.h>
 #include <unisono/tensor.h>
 #include <unisono/value.h>
 
@@ -31,6 +34,7 @@ typedef enum uni_reduction {
 } uni_reduction;
 
 typedef struct uni_loss_options {
+    size_t size; /* UNI_OPTIONS sets it; 0: the fields of 0.1 */
     uni_reduction reduction;
     bool from_logits;
     float label_smoothing;
@@ -38,9 +42,10 @@ typedef struct uni_loss_options {
     const char *name; /* NULL: Keras's */
 } uni_loss_options;
 
-/* By Keras's name or class name, in any case: "mse", "mean_squared_error", "MeanSquaredError", "mae", "huber", "binary_crossentropy",
- * "categorical_crossentropy", "sparse_categorical_crossentropy", "hinge", "squared_hinge", "kl_divergence" ... An unknown name is
- * UNI_ENOTFOUND with the nearest one. */
+/* By Keras's name or class name, in any case: "mse", "mean_squared_error", "MeanSquaredError",
+ * "mae", "huber", "binary_crossentropy", "categorical_crossentropy",
+ * "sparse_categorical_crossentropy", "hinge", "squared_hinge", "kl_divergence" ... An unknown name
+ * is UNI_ENOTFOUND with the nearest one. */
 UNI_API UNI_MUST_USE int uni_loss_new(uni_loss **out, const char *name,
                                       const uni_loss_options *options, uni_error *err);
 /* The user's own: one value per sample on the tape. */
@@ -50,36 +55,18 @@ UNI_API UNI_MUST_USE int uni_loss_custom(uni_loss **out, const char *name,
                                          uni_loss_function function, void *context,
                                          uni_reduction reduction, uni_error *err);
 UNI_API void uni_loss_free(uni_loss *loss);
-UNI_API const char *uni_loss_name(const uni_loss *loss);
-UNI_API uni_reduction uni_loss_reduction(const uni_loss *loss);
-UNI_API UNI_MUST_USE int uni_loss_get_config(const uni_loss *loss, uni_value **out, uni_error *err);
-/* From Keras's class_name and config. */
-UNI_API UNI_MUST_USE int uni_loss_from_config(uni_loss **out, const char *class_name,
-                                              const uni_value *config, uni_error *err);
 
-/* With the loss' own reduction. weights: NULL or a tensor that broadcasts to the per-sample values. In a step with a sync the reductions
- * AUTO and SUM_OVER_BATCH_SIZE are errors. */
+/* With the loss' own reduction. weights: NULL or a tensor that broadcasts to the per-sample
+ * values. In a step with a sync the reductions AUTO and SUM_OVER_BATCH_SIZE are errors. */
 UNI_API uni_tensor *uni_loss_call(const uni_loss *loss, uni_tape *tape, uni_tensor *target,
                                   uni_tensor *prediction, uni_tensor *weights);
 /* Per sample, weighted, not reduced. */
 UNI_API uni_tensor *uni_loss_per_example(const uni_loss *loss, uni_tape *tape, uni_tensor *target,
                                          uni_tensor *prediction, uni_tensor *weights);
-/* sum(per_example * weights) / global_batch_size (0: the first dimension). For a loss of higher rank it warns once per tape and names the
- * division by the elements per sample that is missing. */
+/* sum(per_example * weights) / global_batch_size (0: the first dimension). For a loss of higher
+ * rank it warns once per tape and names the division by the elements per sample that is missing. */
 UNI_API uni_tensor *uni_compute_average_loss(uni_tape *tape, uni_tensor *per_example,
                                              uni_tensor *weights, int64_t global_batch_size);
-/* How `loss` came from the losses per example that this step computed last, as its value tells: the sum over the replica's examples divided
- * by the global batch (right), by the replica's own number of examples (wrong when there are more replicas), or twice; with or without the
- * regularisation of uni_model_regularization. */
-typedef enum uni_loss_division {
-    UNI_LOSS_DIVISION_UNKNOWN = 0, /* something else */
-    UNI_LOSS_DIVISION_RIGHT,
-    UNI_LOSS_DIVISION_BY_REPLICA,
-    UNI_LOSS_DIVISION_TWICE,
-    UNI_LOSS_PENALTY_UNSCALED /* right, but every replica adds the whole regularisation */
-} uni_loss_division;
-UNI_API uni_loss_division uni_loss_check_division(uni_tape *tape, const uni_tensor *loss,
-                                                  int64_t global_batch_size, int num_replicas);
 /* loss / num_replicas. */
 UNI_API uni_tensor *uni_scale_regularization_loss(uni_tape *tape, uni_tensor *loss,
                                                   int num_replicas);
@@ -89,29 +76,32 @@ UNI_API uni_tensor *uni_scale_regularization_loss(uni_tape *tape, uni_tensor *lo
 typedef struct uni_metric uni_metric;
 
 typedef struct uni_metric_options {
+    size_t size; /* UNI_OPTIONS sets it; 0: the fields of 0.1 */
     const char *name; /* NULL: Keras's */
     double threshold; /* binary accuracy, precision, recall, F-beta: 0: 0.5; UNI_EXACTLY_ZERO: 0 */
     int k; /* top-k; 0: 5. precision, recall: only the k best of each sample; 0: all */
     float beta; /* F-beta; 0: 1 */
     const char *
-        average; /* F-beta over classes: "micro", "macro", "weighted"; NULL: macro (Keras gives one a class: uni_metric_values) */
-    int num_classes; /* confusion matrix: required. F-beta: number of columns, so that the state's size is known from the start, and
-                          * the largest column is the prediction unless there is a threshold; 0: binary */
+        /* F-beta over classes: "micro", "macro", "weighted"; NULL: macro (Keras gives one a
+         * class) */
+        average;
+    /* confusion matrix: required. F-beta: number of columns, so that the state's size is known from
+     * the start, and the largest column is the prediction unless there is a threshold; 0: binary */
+    int num_classes;
     int num_thresholds; /* AUC; 0: 200 */
     bool precision_recall_curve; /* AUC; default ROC */
     bool from_logits; /* cross-entropies and AUC */
 } uni_metric_options;
 
-/* By Keras's name or class name in any case: "accuracy" (or "acc": binary, categorical or sparse by the shapes and the loss, as compile
- * does), "equality" (Keras's class Accuracy: how many numbers are equal), "binary_accuracy", "categorical_accuracy", "sparse_categorical_accuracy", "top_k_categorical_accuracy",
- * "sparse_top_k_categorical_accuracy", "precision", "recall", "fbeta_score", "f1_score", "auc", "confusion_matrix", "mse", "mae",
- * "root_mean_squared_error", "binary_crossentropy", "categorical_crossentropy", "sparse_categorical_crossentropy", "mean", "sum",
- * "kl_divergence", "hinge". Unknown: UNI_ENOTFOUND with the nearest. */
+/* By Keras's name or class name in any case: "accuracy" (or "acc": binary, categorical or sparse
+ * by the shapes and the loss, as compile does), "equality" (Keras's class Accuracy: how many
+ * numbers are equal), "binary_accuracy", "categorical_accuracy", "sparse_categorical_accuracy",
+ * "top_k_categorical_accuracy", "sparse_top_k_categorical_accuracy", "precision", "recall",
+ * "fbeta_score", "f1_score", "auc", "confusion_matrix", "mse", "mae", "root_mean_squared_error",
+ * "binary_crossentropy", "categorical_crossentropy", "sparse_categorical_crossentropy", "mean",
+ * "sum", "kl_divergence", "hinge". Unknown: UNI_ENOTFOUND with the nearest. */
 UNI_API UNI_MUST_USE int uni_metric_new(uni_metric **out, const char *name,
                                         const uni_metric_options *options, uni_error *err);
-/* From Keras's class_name and config, with all that Keras's classes can (thresholds, class_id, summation_method ...). */
-UNI_API UNI_MUST_USE int uni_metric_from_config(uni_metric **out, const char *class_name,
-                                                const uni_value *config, uni_error *err);
 /* The user's own: adds (sum, count) for a batch. */
 typedef int (*uni_metric_function)(void *context, const uni_tensor *target,
                                    const uni_tensor *prediction, const uni_tensor *weights,
@@ -120,7 +110,6 @@ UNI_API UNI_MUST_USE int uni_metric_custom(uni_metric **out, const char *name,
                                            uni_metric_function function, void *context,
                                            uni_error *err);
 UNI_API void uni_metric_free(uni_metric *metric);
-UNI_API const char *uni_metric_name(const uni_metric *metric);
 
 /* weights may be NULL. */
 UNI_API UNI_MUST_USE int uni_metric_update(uni_metric *metric, const uni_tensor *target,
@@ -130,25 +119,16 @@ UNI_API UNI_MUST_USE int uni_metric_update(uni_metric *metric, const uni_tensor 
 UNI_API void uni_metric_update_value(uni_metric *metric, double value, double weight);
 /* NaN-free: 0 before the first update, as Keras. For a confusion matrix: the accuracy. */
 UNI_API double uni_metric_result(const uni_metric *metric);
-/* Where there are several results (one a class, one a threshold): writes at most `max` and returns how many there are. */
-UNI_API size_t uni_metric_values(const uni_metric *metric, double *values, size_t max);
 /* Calling a metric: updates it and returns its result (NaN and *err on failure). */
-UNI_API double uni_metric_call(uni_metric *metric, const uni_tensor *target,
-                               const uni_tensor *prediction, const uni_tensor *weights,
-                               uni_error *err);
+static inline double uni_metric_call(uni_metric *metric, const uni_tensor *target,
+                                     const uni_tensor *prediction, const uni_tensor *weights,
+                                     uni_error *err)
+{
+    return uni_metric_update(metric, target, prediction, weights, err) < 0
+               ? (double)NAN
+               : uni_metric_result(metric);
+}
 UNI_API void uni_metric_reset(uni_metric *metric);
-/* The additive state: confusion matrices row by row (target, prediction). */
-UNI_API double *uni_metric_state(uni_metric *metric, size_t *size);
-UNI_API void uni_metric_merge(uni_metric *into, const uni_metric *from);
-UNI_API uni_metric *
-uni_metric_copy(const uni_metric *metric); /* same settings, empty state; NULL: no memory */
-
-/* Functional forms for custom loops: the value of one batch. */
-UNI_API double uni_accuracy(const uni_tensor *target,
-                            const uni_tensor *prediction); /* by the shapes */
-UNI_API UNI_MUST_USE int uni_confusion_matrix(const uni_tensor *target,
-                                              const uni_tensor *prediction, int num_classes,
-                                              int64_t *counts, uni_error *err);
 
 #ifdef __cplusplus
 }

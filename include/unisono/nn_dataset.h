@@ -1,9 +1,11 @@
 /*
  * nn_dataset.h - datasets (data.h) as the batches that fit takes (nn.h).
  *
- * Every name of x is an input of the model, every one of y a target; put columns side by side before (uni_dataset_concat_columns) when an input has several. float64
- * becomes float32. Each epoch is the dataset's own order of that epoch. Under a strategy all ranks are given the same dataset; batch_size is that of all of
- * them together, and each reads its own rows only (uni_batches_dataset_part says in which cases it cannot).
+ * Every name of x is an input of the model, every one of y a target; put columns side by side
+ * before (uni_dataset_concat_columns) when an input has several. float64 becomes float32. Each
+ * epoch is the dataset's own order of that epoch. Under a strategy all ranks are given the same
+ * dataset; batch_size is that of all of them together, and each reads its own rows only where the
+ * dataset allows it.
  *
  * Thread rule: as uni_batches.
  *
@@ -11,9 +13,13 @@
  * uni_dataset *rows = NULL, *wide = NULL;
  * uni_batches *batches = NULL;
  * UNI_TRY(uni_dataset_read_csv(&rows, 1, (const char *const[]){ "train.csv" }, NULL, err));
- * UNI_TRY(uni_dataset_concat_columns(&wide, rows, (const char *const[]){ "a", "b", NULL }, "features", UNI_F32, err));
- * UNI_TRY(uni_batches_dataset(&batches, wide, &(uni_dataset_columns){ .x = (const char *const[]){ "features", NULL },
- *                                                                     .y = (const char *const[]){ "label", NULL } }, err));
+ * UNI_TRY(uni_dataset_concat_columns(&wide, rows, (const char *const[]){ "a", "b", NULL },
+ *                                    "features", UNI_F32, err));
+ * UNI_TRY(
+ *     uni_batches_dataset(&batches, wide,
+ *                         &(uni_dataset_columns){ .x = (const char *const[]){ "features", NULL },
+ *                                                 .y = (const char *const[]){ "label", NULL } },
+ *                         err));
  * uni_batches_free(batches);
  * uni_dataset_unref(wide);
  * uni_dataset_unref(rows);
@@ -40,17 +46,10 @@ typedef struct uni_dataset_columns {
 UNI_API UNI_MUST_USE int uni_batches_dataset(uni_batches **out, uni_dataset *dataset,
                                              const uni_dataset_columns *columns, uni_error *err);
 
-/* Seconds that fit spent with these batches and all their parts so far: in next (also without waiting), at the beginning of epochs, and in opening parts. What training
- * waited for data. 0 for batches that do not come from a dataset. */
+/* Seconds that fit spent with these batches and all their parts so far: in next (also without
+ * waiting), at the beginning of epochs, and in opening parts. What training waited for data. 0 for
+ * batches that do not come from a dataset. */
 UNI_API double uni_batches_dataset_wait(const uni_batches *batches);
-
-/* Shard `shard` of the same batches, for strategies: in the global order its part of every global batch; in the block order a range of rows of its own, as many
- * batches for all shards (rows are counted once), whose sizes add up to the global one; after a filter over rows its part of what all shards read; by_files: of its own files. What is sharded already (uni_dataset_is_sharded, or num_shards
- * in `data`) stays as it is. UNI_EUNSUPPORTED when it must be cut out of the whole: batches that do not come from a dataset, a stream (unless by_files), fewer rows in a batch
- * than shards. `whole` stays the caller's and may be freed first. */
-UNI_API UNI_MUST_USE int uni_batches_dataset_part(uni_batches **out, const uni_batches *whole,
-                                                  int shard, int num_shards, bool by_files,
-                                                  uni_error *err);
 
 #ifdef __cplusplus
 }

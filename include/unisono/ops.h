@@ -1,10 +1,11 @@
 /*
- * ops.h - the operations on tensors, each with its gradient. See tensor.h for the rules (sticky errors, NULL in gives NULL
- * out, results live until the next uni_tape_begin). Layouts are Keras's: images are (batch, height, width, channels), kernels of
- * convolutions (height, width, in, out), of dense layers (in, out).
+ * ops.h - the operations on tensors, each with its gradient. See tensor.h for the rules (sticky
+ * errors, NULL in gives NULL out, results live until the next uni_tape_begin). Layouts are Keras's:
+ * images are (batch, height, width, channels), kernels of convolutions (height, width, in, out), of
+ * dense layers (in, out).
  *
- * Arithmetic works on float32; other element types are for indices, masks and storage and become float32 by uni_op_cast.
- * Axes may be negative, counted from the end. Shapes broadcast as in NumPy.
+ * Arithmetic works on float32; other element types are for indices, masks and storage and become
+ * float32 by uni_op_cast. Axes may be negative, counted from the end. Shapes broadcast as in NumPy.
  */
 #ifndef UNISONO_OPS_H
 #define UNISONO_OPS_H
@@ -67,15 +68,13 @@ typedef enum uni_activation {
 } uni_activation;
 UNI_API uni_tensor *uni_op_activation(uni_tape *tape, uni_activation kind, uni_tensor *x,
                                       float alpha);
-/* Keras's name in any case ("relu", "ReLU", "silu" ...; NULL is linear) to the kind; -1 when there is none such. */
-UNI_API int uni_activation_from_name(const char *name);
-UNI_API const char *uni_activation_name(uni_activation kind);
 
 /* multiply * x + add. */
 UNI_API uni_tensor *uni_op_scale(uni_tape *tape, uni_tensor *x, float multiply, float add);
 UNI_API uni_tensor *uni_op_clip(uni_tape *tape, uni_tensor *x, float low, float high);
-/* Whole samples draw the same numbers wherever and in whichever batch they are computed. `stream` tells random layers of
- * a model apart. Without training, or with rate 0, x itself. noise_ndim dimensions of 1 are shared; NULL: none. */
+/* Whole samples draw the same numbers wherever and in whichever batch they are computed. `stream`
+ * tells random layers of a model apart. Without training, or with rate 0, x itself. noise_ndim
+ * dimensions of 1 are shared; NULL: none. */
 UNI_API uni_tensor *uni_op_dropout(uni_tape *tape, uni_tensor *x, float rate, uint32_t stream,
                                    const int64_t *noise_shape);
 
@@ -98,10 +97,12 @@ UNI_API uni_tensor *uni_op_stop_gradient(uni_tape *tape, uni_tensor *x);
 
 /* ---- products ---- */
 
-/* The last two axes are matrices (each transposed when asked), those before are batches and broadcast. */
+/* The last two axes are matrices (each transposed when asked), those before are batches and
+ * broadcast. */
 UNI_API uni_tensor *uni_op_matmul(uni_tape *tape, uni_tensor *a, uni_tensor *b, bool transpose_a,
                                   bool transpose_b);
-/* activation(x @ kernel + bias): x (..., in), kernel (in, out), bias (out) or NULL. One kernel, one gradient. */
+/* activation(x @ kernel + bias): x (..., in), kernel (in, out), bias (out) or NULL. One kernel,
+ * one gradient. */
 UNI_API uni_tensor *uni_op_dense(uni_tape *tape, uni_tensor *x, uni_tensor *kernel,
                                  uni_tensor *bias, uni_activation activation);
 
@@ -113,6 +114,7 @@ typedef enum uni_padding {
 
 /* 1 or 2 spatial axes by the rank of x (3 or 4). Zeros mean 1. */
 typedef struct uni_conv_options {
+    size_t size; /* UNI_OPTIONS sets it; 0: the fields of 0.1 */
     int stride[2], dilation[2];
     uni_padding padding; /* causal: 1 axis only */
     int groups;
@@ -125,6 +127,7 @@ UNI_API uni_tensor *uni_op_conv(uni_tape *tape, uni_tensor *x, uni_tensor *kerne
 
 typedef enum uni_pool { UNI_POOL_MAX = 0, UNI_POOL_AVERAGE = 1 } uni_pool;
 typedef struct uni_pool_options {
+    size_t size; /* UNI_OPTIONS sets it; 0: the fields of 0.1 */
     uni_pool kind;
     int window[2]; /* 0: 2 */
     int stride[2]; /* 0: the window */
@@ -132,20 +135,23 @@ typedef struct uni_pool_options {
 } uni_pool_options;
 UNI_API uni_tensor *uni_op_pool(uni_tape *tape, uni_tensor *x, const uni_pool_options *options);
 
-/* softmax(q k^T * scale [+ causal mask]) v for `heads` heads: q (batch, time, heads * size), k, v (batch, source, heads * size).
- * scale 0: 1 / sqrt(size). mask: NULL, or UNI_B8 of (batch, time, source), true where attending is allowed. */
+/* softmax(q k^T * scale [+ causal mask]) v for `heads` heads: q (batch, time, heads * size), k, v
+ * (batch, source, heads * size). scale 0: 1 / sqrt(size). mask: NULL, or UNI_B8 of (batch, time,
+ * source), true where attending is allowed. */
 UNI_API uni_tensor *uni_op_attention(uni_tape *tape, uni_tensor *q, uni_tensor *k, uni_tensor *v,
                                      int heads, float scale, bool causal, uni_tensor *mask);
 
 /* ---- normalisation and softmax ---- */
 
 typedef struct uni_batch_norm_options {
+    size_t size; /* UNI_OPTIONS sets it; 0: the fields of 0.1 */
     float momentum, epsilon; /* as given: 0 is 0 */
     const uni_parameter *moving_mean, *moving_variance;
     bool use_moving; /* moving statistics even in training (a frozen layer) */
 } uni_batch_norm_options;
-/* Over all axes but the last. gamma, beta (channels) or NULL. In training it uses the batch's statistics (over all replicas when the
- * step has a sync) and moves the moving ones; the variance is the biased one, as in Keras. */
+/* Over all axes but the last. gamma, beta (channels) or NULL. In training it uses the batch's
+ * statistics (over all replicas when the step has a sync) and moves the moving ones; the variance
+ * is the biased one, as in Keras. */
 UNI_API uni_tensor *uni_op_batch_norm(uni_tape *tape, uni_tensor *x, uni_tensor *gamma,
                                       uni_tensor *beta, const uni_batch_norm_options *options);
 /* Over the last `axes` axes together; gamma and beta have their shape, or NULL. */
@@ -156,11 +162,12 @@ UNI_API uni_tensor *uni_op_log_softmax(uni_tape *tape, uni_tensor *x, int axis);
 
 /* ---- indices ---- */
 
-/* Rows of table (rows, size) by ids (any shape; i32, i64, u8 or whole float32): result ids' shape + (size). An id out of range is an error that
- * names it. */
+/* Rows of table (rows, size) by ids (any shape; i32, i64, u8 or whole float32): result ids' shape
+ * + (size). An id out of range is an error that names it. */
 UNI_API uni_tensor *uni_op_embedding(uni_tape *tape, uni_tensor *table, uni_tensor *ids);
 typedef enum uni_combiner { UNI_COMBINER_SUM, UNI_COMBINER_MEAN, UNI_COMBINER_SQRTN } uni_combiner;
-/* Bag i combines rows ids[offsets[i]] .. ids[offsets[i + 1] - 1]; an empty bag is 0. ids i32 (n), offsets i64 (bags + 1). */
+/* Bag i combines rows ids[offsets[i]] .. ids[offsets[i + 1] - 1]; an empty bag is 0. ids i32 (n),
+ * offsets i64 (bags + 1). */
 UNI_API uni_tensor *uni_op_embedding_bag(uni_tape *tape, uni_tensor *table, uni_tensor *ids,
                                          uni_tensor *offsets, uni_combiner combiner);
 UNI_API uni_tensor *uni_op_gather(uni_tape *tape, uni_tensor *x, uni_tensor *indices, int axis);
@@ -177,11 +184,10 @@ UNI_API uni_tensor *uni_op_reshape(uni_tape *tape, uni_tensor *x, int ndim,
 UNI_API uni_tensor *uni_op_transpose(uni_tape *tape, uni_tensor *x, const int *order);
 /* Along an axis (negative: from the end); all other dimensions are equal. */
 UNI_API uni_tensor *uni_op_concat(uni_tape *tape, int count, uni_tensor *const *tensors, int axis);
-/* [begin, begin + size) of one axis; of the first axis it is a view. size -1: to the end. */
+#define UNI_TO_THE_END (-1)
+/* [begin, begin + size) of one axis; of the first axis it is a view. size UNI_TO_THE_END. */
 UNI_API uni_tensor *uni_op_slice(uni_tape *tape, uni_tensor *x, int axis, int64_t begin,
                                  int64_t size);
-/* `count` equal parts into out; 0 or a negative code (the error is on the tape as well). */
-UNI_API int uni_op_split(uni_tape *tape, uni_tensor *x, int axis, int count, uni_tensor **out);
 UNI_API uni_tensor *uni_op_pad(uni_tape *tape, uni_tensor *x, const int64_t *before,
                                const int64_t *after, float value);
 UNI_API uni_tensor *uni_op_broadcast(uni_tape *tape, uni_tensor *x, int ndim, const int64_t *shape);
@@ -206,16 +212,20 @@ typedef enum uni_loss_kind {
     UNI_LOSS_HUBER, /* parameter: delta */
     UNI_LOSS_BINARY, /* parameter: label smoothing */
     UNI_LOSS_BINARY_LOGITS,
-    UNI_LOSS_CATEGORICAL, /* probabilities are normalised and clipped as in Keras; parameter: label smoothing */
+    /* probabilities are normalised and clipped as in Keras; parameter: label smoothing */
+    UNI_LOSS_CATEGORICAL,
     UNI_LOSS_CATEGORICAL_LOGITS,
-    UNI_LOSS_SPARSE, /* targets: class numbers, of prediction's shape without its last axis (or with a last axis of 1) */
+    /* targets: class numbers, of prediction's shape without its last axis (or with a last axis of
+     * 1) */
+    UNI_LOSS_SPARSE,
     UNI_LOSS_SPARSE_LOGITS,
     UNI_LOSS_HINGE,
     UNI_LOSS_SQUARED_HINGE,
     UNI_LOSS_KL
 } uni_loss_kind;
-/* prediction (batch, ..., n) -> (batch, ...). target of any number type. A class number out of range is an error that names it and
- * its sample. Both shapes must be equal but for the sparse kinds: no broadcasting, so that (batch) against (batch, 1) is refused. */
+/* prediction (batch, ..., n) -> (batch, ...). target of any number type. A class number out of
+ * range is an error that names it and its sample. Both shapes must be equal but for the sparse
+ * kinds: no broadcasting, so that (batch) against (batch, 1) is refused. */
 UNI_API uni_tensor *uni_op_loss(uni_tape *tape, uni_loss_kind kind, uni_tensor *target,
                                 uni_tensor *prediction, float parameter);
 

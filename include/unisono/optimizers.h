@@ -1,15 +1,16 @@
 /*
- * optimizers.h - optimizers and learning-rate schedules, with Keras's defaults and Keras's formulas.
+ * optimizers.h - optimizers and learning-rate schedules, with Keras's defaults and Keras's
+ * formulas.
  *
- * State (momenta and so on) is flat, in the layout of the parameter store, so an update is one pass over one range, and a
- * strategy can give each rank its own part of it.
+ * State (momenta and so on) is flat, in the layout of the parameter store, so an update is one pass
+ * over one range, and a strategy can give each rank its own part of it.
  *
- * Thread rule: one thread at a time, but uni_optimizer_apply_span may run on several threads for ranges that do not overlap, between
- * uni_optimizer_begin and uni_optimizer_end of one of them.
+ * Thread rule: one thread at a time.
  *
  * @example
  * uni_optimizer *adam = NULL;
- * UNI_TRY(uni_optimizer_new(&adam, "adam", &(uni_optimizer_options){ .learning_rate = 1e-4 }, err));
+ * UNI_TRY(
+ *     uni_optimizer_new(&adam, "adam", &(uni_optimizer_options){ .learning_rate = 1e-4 }, err));
  * uni_optimizer_free(adam);
  * @end
  */
@@ -32,7 +33,8 @@ typedef struct uni_schedule uni_schedule;
 UNI_API UNI_MUST_USE int uni_schedule_exponential(uni_schedule **out, double initial,
                                                   int64_t decay_steps, double rate, bool staircase,
                                                   uni_error *err);
-/* Keras's CosineDecay: from initial to alpha * initial; before it a linear warm-up to `warmup_target` when warmup_steps > 0. */
+/* Keras's CosineDecay: from initial to alpha * initial; before it a linear warm-up to
+ * `warmup_target` when warmup_steps > 0. */
 UNI_API UNI_MUST_USE int uni_schedule_cosine(uni_schedule **out, double initial,
                                              int64_t decay_steps, double alpha,
                                              double warmup_target, int64_t warmup_steps,
@@ -41,21 +43,22 @@ UNI_API UNI_MUST_USE int uni_schedule_cosine(uni_schedule **out, double initial,
 UNI_API UNI_MUST_USE int uni_schedule_piecewise(uni_schedule **out, size_t count,
                                                 const int64_t *boundaries, const double *values,
                                                 uni_error *err);
-/* Linear from 0 (times `inner` when given, which is taken) over the first steps, then inner's own steps. */
+/* Linear from 0 (times `inner` when given, which is taken) over the first steps, then inner's own
+ * steps. */
 UNI_API UNI_MUST_USE int uni_schedule_warmup(uni_schedule **out, int64_t steps, double target,
                                              uni_schedule *inner, uni_error *err);
-/* The rate of a step, counted from 0. On failure it sets err and returns NAN, and the step fails with that error. */
+/* The rate of a step, counted from 0. On failure it sets err and returns NAN, and the step fails
+ * with that error. */
 typedef double (*uni_schedule_function)(void *context, int64_t step, uni_error *err);
 UNI_API UNI_MUST_USE int uni_schedule_custom(uni_schedule **out, uni_schedule_function function,
                                              void *context, uni_error *err);
-/* NAN and *err when a function of the program's own failed, or gave a rate that is not finite. */
-UNI_API double uni_schedule_at(const uni_schedule *schedule, int64_t step, uni_error *err);
 UNI_API void uni_schedule_free(uni_schedule *schedule);
 
 /* ---- optimizers ---- */
 
 /* UNI_EXACTLY_ZERO where 0 itself is wanted and not the default. */
 typedef struct uni_optimizer_options {
+    size_t size; /* UNI_OPTIONS sets it; 0: the fields of 0.1 */
     double learning_rate; /* 0: 0.01 for sgd, otherwise 0.001 */
     uni_schedule *schedule; /* instead of learning_rate; taken */
     double momentum; /* sgd, rmsprop; 0 */
@@ -77,30 +80,12 @@ typedef struct uni_optimizer_options {
 UNI_API UNI_MUST_USE int uni_optimizer_new(uni_optimizer **out, const char *name,
                                            const uni_optimizer_options *options, uni_error *err);
 UNI_API void uni_optimizer_free(uni_optimizer *optimizer);
-UNI_API const char *uni_optimizer_name(const uni_optimizer *optimizer);
 
-/* One update of all unfrozen weights with scale * gradient (scale 0: 1; clipping sees the scaled gradient). threads 0: 1. The first call
- * makes the state; after that nothing is allocated. */
+/* One update of all unfrozen weights with scale * gradient (scale 0: 1; clipping sees the scaled
+ * gradient). threads 0: 1. The first call makes the state; after that nothing is allocated. */
 UNI_API UNI_MUST_USE int uni_optimizer_apply(uni_optimizer *optimizer, uni_gradients *gradients,
                                              float scale, int threads, uni_error *err);
-/* The same in three parts, for threads or ranks that each own a range of the flat buffer. begin counts the step, makes the state and
- * computes what the clipping needs; span does not fail. */
-UNI_API UNI_MUST_USE int uni_optimizer_begin(uni_optimizer *optimizer, uni_gradients *gradients,
-                                             float scale, uni_error *err);
-UNI_API void uni_optimizer_apply_span(uni_optimizer *optimizer, uni_gradients *gradients,
-                                      uni_span span);
-UNI_API void uni_optimizer_end(uni_optimizer *optimizer);
-
-/* True for descent without momentum and clipping, which a backward pass can do by itself (uni_gradient_options.descent) for the
- * next step; apply or begin must follow for the rest of the weights, with the same scale. */
-UNI_API bool uni_optimizer_descent(const uni_optimizer *optimizer, float scale, uni_descent *out);
-
-/* As uni_model_id. */
-UNI_API uint64_t uni_optimizer_id(const uni_optimizer *optimizer);
 UNI_API int64_t uni_optimizer_iterations(const uni_optimizer *optimizer);
-UNI_API void uni_optimizer_set_iterations(uni_optimizer *optimizer, int64_t iterations);
-/* For loops that add up the gradients of `steps` batches before they apply them: how many wait. Schedules count batches, as in Keras. compile and fit do it by themselves. */
-UNI_API void uni_optimizer_set_accumulation(uni_optimizer *optimizer, int steps, int waiting);
 /* Of the next step; NAN and *err when a schedule of the program's own failed. */
 UNI_API double uni_optimizer_learning_rate(const uni_optimizer *optimizer, uni_error *err);
 /* Takes the schedule; from now on the rate comes from it. */
@@ -108,22 +93,6 @@ UNI_API void uni_optimizer_set_schedule(uni_optimizer *optimizer, uni_schedule *
 /* With a schedule it is UNI_ESTATE. */
 UNI_API UNI_MUST_USE int uni_optimizer_set_learning_rate(uni_optimizer *optimizer, double rate,
                                                          uni_error *err);
-
-/* Slots, for files and checkpoints: "momentum", "velocity" ...; flat, in the store's layout; NULL before the first step. */
-UNI_API size_t uni_optimizer_num_slots(const uni_optimizer *optimizer);
-UNI_API const char *uni_optimizer_slot_name(const uni_optimizer *optimizer, size_t slot);
-UNI_API float *uni_optimizer_slot(const uni_optimizer *optimizer, size_t slot, size_t *size);
-/* Makes the slots now (before loading). */
-UNI_API UNI_MUST_USE int uni_optimizer_build(uni_optimizer *optimizer, uni_parameters *store,
-                                             uni_error *err);
-/* Makes the slots live in the caller's memory, one behind the other, `stride` floats each (at least a slot's size; lines of 64 bytes); with
- * `adopt` its contents become the values. NULL: back to own memory, which is given up meanwhile. */
-UNI_API UNI_MUST_USE int uni_optimizer_rehome(uni_optimizer *optimizer, float *memory,
-                                              size_t stride, bool adopt, uni_error *err);
-UNI_API UNI_MUST_USE int uni_optimizer_get_config(const uni_optimizer *optimizer, uni_value **out,
-                                                  uni_error *err);
-UNI_API UNI_MUST_USE int uni_optimizer_from_config(uni_optimizer **out, const char *class_name,
-                                                   const uni_value *config, uni_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,17 +1,19 @@
 /*
- * strategy.h - how one training step is spread over replicas: none, mirrored (threads of one process), one_device (one core
- * group), multi_worker (the worker processes of a run).
+ * strategy.h - how one training step is spread over replicas: none, mirrored (threads of one
+ * process), one_device (one core group), multi_worker (the worker processes of a run).
  *
- * The model is built the same way whatever the strategy; uni_strategy_place brings it, and what it was compiled with, under the
- * strategy (the scope of tf.distribute: all replicas begin with the same weights), uni_strategy_fit trains it. batch_size is the
- * global batch. Losses and gradients are reduced as (sum, count) over it, so any number of replicas gives the same result to
- * rounding, uneven last batches and replicas without data included.
+ * The model is built the same way whatever the strategy; uni_strategy_place brings it, and what it
+ * was compiled with, under the strategy (the scope of tf.distribute: all replicas begin with the
+ * same weights), uni_strategy_fit trains it. batch_size is the global batch. Losses and gradients
+ * are reduced as (sum, count) over it, so any number of replicas gives the same result to rounding,
+ * uneven last batches and replicas without data included.
  *
- * A loop of one's own is a function that uni_strategy_run calls once for each replica, with the replica's part of the batch; the
- * same function runs under every strategy (docs/strategies.md).
+ * A loop of one's own is a function that uni_strategy_run calls once for each replica, with the
+ * replica's part of the batch; the same function runs under every strategy (docs/strategies.md).
  *
- * Thread rule: one thread at a time; with multi_worker all ranks make the same calls in the same order. What takes a
- * uni_replica_context is called inside of uni_strategy_run by the function that got it.
+ * Thread rule: one thread at a time; with multi_worker all ranks make the same calls in the same
+ * order. What takes a uni_replica_context is called inside of uni_strategy_run by the function that
+ * got it.
  *
  * In libunisono-native.so, which links the core and the engine.
  *
@@ -22,12 +24,21 @@
  * uni_column columns[2] = { uni_column_view(UNI_F32, 2, (const int64_t[]){ 64, 1 }, x),
  *                           uni_column_view(UNI_F32, 2, (const int64_t[]){ 64, 1 }, y) };
  * UNI_TRY(uni_strategy_mirrored(&strategy, 2, err));
- * UNI_TRY(uni_sequential_new(&model, "line", UNI_LAYERS(uni_layer_input(UNI_F32, 1, (const int64_t[]){ 1 }),
- *                                                       uni_layer_dense(1, NULL)), err));
- * UNI_TRY(uni_model_compile(model, &(uni_compile_options){ .optimizer_name = "sgd", .loss_name = "mse" }, err));
+ * UNI_TRY(uni_sequential_new(
+ *     &model, "line",
+ *     UNI_LAYERS(uni_layer_input(UNI_F32, 1, (const int64_t[]){ 1 }), uni_layer_dense(1, NULL)),
+ *     err));
+ * UNI_TRY(uni_model_compile(
+ *     model, &(uni_compile_options){ .optimizer_name = "sgd", .loss_name = "mse" }, err));
  * UNI_TRY(uni_strategy_place(strategy, model, err));
- * UNI_TRY(uni_strategy_fit(strategy, model, &(uni_fit_options){ .x = &columns[0], .num_x = 1, .y = &columns[1],
- *     .num_y = 1, .batch_size = 32, .epochs = 3 }, NULL, err));
+ * UNI_TRY(uni_strategy_fit(NULL, strategy, model,
+ *                          &(uni_fit_options){ .x = &columns[0],
+ *                                              .num_x = 1,
+ *                                              .y = &columns[1],
+ *                                              .num_y = 1,
+ *                                              .batch_size = 32,
+ *                                              .epochs = 3 },
+ *                          err));
  * uni_model_free(model);
  * uni_strategy_free(strategy);
  * @end
@@ -44,27 +55,12 @@ extern "C" {
 
 typedef struct uni_strategy uni_strategy;
 
-/* ---- devices: groups of CPUs that share a core ---- */
-
-#define UNI_DEVICE_MAX_CPUS 1024
-
-typedef struct uni_device {
-    char name[24]; /* "cpu:0" */
-    int num_cpus;
-    uint64_t cpus[UNI_DEVICE_MAX_CPUS / 64]; /* bit n: CPU n */
-} uni_device;
-
-/* The cores of the calling thread's affinity mask, hardware threads of one core together, in the order of their numbers. Writes
- * at most `max` and returns how many there are. Reads /sys, no library. */
-UNI_API int uni_devices(uni_device *devices, int max);
-/* "cpu:1" (also "CPU:1", "/device:CPU:1"): a device by its place in uni_devices; "cpus:0-2,5": these CPUs. */
-UNI_API UNI_MUST_USE int uni_device_parse(uni_device *out, const char *text, uni_error *err);
-
 /* ---- making strategies ---- */
 
 /* One replica with all threads: fit and loops as without a strategy. */
 UNI_API UNI_MUST_USE int uni_strategy_none(uni_strategy **out, uni_error *err);
-/* devices: replica threads on this machine; 0: one for each of uni_devices. The kernel chooses where they run. */
+/* devices: replica threads on this machine; 0: one for each core of the affinity mask. The kernel
+ * chooses where they run. */
 UNI_API UNI_MUST_USE int uni_strategy_mirrored(uni_strategy **out, int devices, uni_error *err);
 /* One replica a device of the list; the replicas run on these CPUs only. */
 UNI_API UNI_MUST_USE int uni_strategy_mirrored_on(uni_strategy **out, int count,
@@ -73,38 +69,68 @@ UNI_API UNI_MUST_USE int uni_strategy_mirrored_on(uni_strategy **out, int count,
 UNI_API UNI_MUST_USE int uni_strategy_one_device(uni_strategy **out, const char *device,
                                                  uni_error *err);
 
+#define UNI_CHECK_NEVER (-1)
 typedef struct uni_multi_worker_options {
+    size_t size; /* UNI_OPTIONS sets it; 0: the fields of 0.1 */
     int replicas; /* threads that share a worker's part of the batch; 0: 1 */
-    int check_every; /* optimizer steps between two checks that all ranks still have the same weights; 0: 100; -1: never */
+    /* optimizer steps between two checks that all ranks still have the same weights; 0: 100;
+     * UNI_CHECK_NEVER */
+    int check_every;
     bool
-        local_statistics; /* batch normalisation over each rank's own part instead of the global batch */
+        /* batch normalisation over each rank's own part instead of the global batch */
+        local_statistics;
     bool take_comm; /* the communicator is closed with the strategy */
 } uni_multi_worker_options;
-/* Over a communicator (uni_session_comm gives that of a run), which is borrowed unless take_comm. */
+/* Over a communicator (uni_session_comm gives that of a run), which is borrowed unless
+ * take_comm. */
 UNI_API UNI_MUST_USE int uni_strategy_multi_worker(uni_strategy **out, uni_comm *comm,
                                                    const uni_multi_worker_options *options,
                                                    uni_error *err);
+/* For uni_strategy_parameter_server (native.h). */
+typedef enum uni_parameter_server_mode {
+    UNI_PS_ASYNCHRONOUS, /* the default, as in TensorFlow */
+    UNI_PS_BOUNDED,
+    UNI_PS_SYNCHRONOUS
+} uni_parameter_server_mode;
+
+typedef struct uni_parameter_server_options {
+    size_t size; /* UNI_OPTIONS sets it; 0: the fields of 0.1 */
+    uni_parameter_server_mode mode;
+    /* bounded: updates between a read and its own update; 0: none, workers take turns */
+    int staleness;
+    bool
+        /* a server that dies goes back to the last checkpoint; saves its memory (not with
+         * synchronous) */
+        no_replica;
+    /* Seconds until every member must have placed its model, also again after it was restarted or
+     * has left fit early; 0: 120. */
+    double join_timeout;
+} uni_parameter_server_options;
 UNI_API void uni_strategy_free(uni_strategy *strategy);
 
-/* "none", "mirrored", "one_device", "multi_worker", "parameter_server". */
-UNI_API const char *uni_strategy_name(const uni_strategy *strategy);
-/* Over all processes: what the global batch is divided by. */
-UNI_API int uni_strategy_num_replicas_in_sync(const uni_strategy *strategy);
-/* Only the chief (rank 0) writes summaries and checkpoints. */
-UNI_API bool uni_strategy_is_chief(const uni_strategy *strategy);
+typedef struct uni_strategy_info {
+    const char *name; /* "none", "mirrored", "one_device", "multi_worker", "parameter_server" */
+    int num_replicas_in_sync; /* over all processes: what the global batch is divided by */
+    bool is_chief; /* rank 0, which alone writes summaries and checkpoints */
+} uni_strategy_info;
+/* Borrowed until the strategy is freed. */
+UNI_API const uni_strategy_info *uni_strategy_info_of(const uni_strategy *strategy);
 
-/* Brings a built (and, for fit, compiled) model under the strategy: rank 0's weights go to all, and its optimizer belongs to the strategy
- * too. A model that was not placed, or was compiled again since, is refused by the calls below. */
+/* Brings a built (and, for fit, compiled) model under the strategy: rank 0's weights go to all,
+ * and its optimizer belongs to the strategy too. A model that was not placed, or was compiled
+ * again since, is refused by the calls below. */
 UNI_API UNI_MUST_USE int uni_strategy_place(uni_strategy *strategy, uni_model *model,
                                             uni_error *err);
 /* The optimizer of a loop of one's own. */
 UNI_API UNI_MUST_USE int uni_strategy_place_optimizer(uni_strategy *strategy,
                                                       uni_optimizer *optimizer, uni_error *err);
-/* As uni_model_fit; x, y or batches are the whole data on every rank, and each trains on its part of every global batch (a source
- * made by uni_strategy_distribute is taken as it is). Only the chief prints. On one host the weights and the optimizer's state live once,
- * in pages that all ranks share, until fit returns; at the end of an epoch the chief's callbacks run before the other ranks'. */
-UNI_API UNI_MUST_USE int uni_strategy_fit(uni_strategy *strategy, uni_model *model,
-                                          const uni_fit_options *options, uni_value **history,
+/* As uni_model_fit; x, y or batches are the whole data on every rank, and each trains on its part
+ * of every global batch (a source made by uni_strategy_distribute is taken as it is). Only the
+ * chief prints. On one host the weights and the optimizer's state live once, in pages that all
+ * ranks share, until fit returns; at the end of an epoch the chief's callbacks run before the
+ * other ranks'. */
+UNI_API UNI_MUST_USE int uni_strategy_fit(uni_value **history, uni_strategy *strategy,
+                                          uni_model *model, const uni_fit_options *options,
                                           uni_error *err);
 
 /* ---- data ---- */
@@ -113,47 +139,59 @@ UNI_API UNI_MUST_USE int uni_strategy_fit(uni_strategy *strategy, uni_model *mod
 typedef enum uni_auto_shard {
     UNI_SHARD_AUTO = 0, /* as DATA */
     UNI_SHARD_FILE, /* each worker reads its own files of a dataset; an error when it has too few */
-    UNI_SHARD_DATA, /* each worker takes its part of every global batch; of a dataset it reads its own rows only (nn_dataset.h) */
+    /* each worker takes its part of every global batch; of a dataset it reads its own rows only
+     * (nn_dataset.h) */
+    UNI_SHARD_DATA,
     UNI_SHARD_OFF /* the source is this worker's own already: taken as it is */
 } uni_auto_shard;
 
-/* This process' part of every batch of `global` (borrowed), with its place in the global batch; the parts of its replicas are cut by
- * uni_strategy_run. What was made by this call is never cut again. It is also the explicit iterator: uni_batches_reset begins an epoch,
- * uni_batches_next gives as many steps as one wants. */
-UNI_API UNI_MUST_USE int uni_strategy_distribute(uni_strategy *strategy, uni_batches *global,
-                                                 uni_batches **out, uni_error *err);
-/* The same with another way of sharding. */
-UNI_API UNI_MUST_USE int uni_strategy_distribute_dataset(uni_strategy *strategy,
+/* This process' part of every batch of `global` (borrowed), with its place in the global batch;
+ * the parts of its replicas are cut by uni_strategy_run. What was made by this call is never cut
+ * again. It is also the explicit iterator: uni_batches_reset begins an epoch, uni_batches_next
+ * gives as many steps as one wants. */
+UNI_API UNI_MUST_USE int uni_strategy_distribute_dataset(uni_batches **out, uni_strategy *strategy,
                                                          uni_batches *dataset,
-                                                         uni_auto_shard policy, uni_batches **out,
-                                                         uni_error *err);
+                                                         uni_auto_shard policy, uni_error *err);
+/* The same with UNI_SHARD_AUTO. */
+static inline UNI_MUST_USE int uni_strategy_distribute(uni_batches **out, uni_strategy *strategy,
+                                                       uni_batches *global, uni_error *err)
+{
+    return uni_strategy_distribute_dataset(out, strategy, global, UNI_SHARD_AUTO, err);
+}
 
 /* ---- loops of one's own ---- */
 
 /* One replica inside of uni_strategy_run. */
 typedef struct uni_replica_context uni_replica_context;
-/* What one replica does with its part of the batch (maybe no samples at all: it still takes part). Runs on the replica's own thread. */
+/* What one replica does with its part of the batch (maybe no samples at all: it still takes part).
+ * Runs on the replica's own thread. */
 typedef int (*uni_replica_function)(uni_replica_context *replica, const uni_batch *batch,
                                     void *context, uni_error *err);
 /* What each replica of this process returned; good until the next run. */
 typedef struct uni_per_replica uni_per_replica;
 
-/* Calls the function once for each replica of this process, each with its part of `batch` (from uni_strategy_distribute), and waits for
- * all. values may be NULL. When one fails all do, with its error. */
-UNI_API UNI_MUST_USE int uni_strategy_run(uni_strategy *strategy, uni_replica_function function,
-                                          void *context, const uni_batch *batch,
-                                          const uni_per_replica **values, uni_error *err);
+/* Calls the function once for each replica of this process, each with its part of `batch` (from
+ * uni_strategy_distribute), and waits for all. values may be NULL. When one fails all do, with its
+ * error. */
+UNI_API UNI_MUST_USE int uni_strategy_run(const uni_per_replica **values, uni_strategy *strategy,
+                                          uni_replica_function function, void *context,
+                                          const uni_batch *batch, uni_error *err);
 
-UNI_API int uni_replica_id(const uni_replica_context *replica); /* 0 .. num_replicas_in_sync - 1 */
-UNI_API int uni_replica_count(const uni_replica_context *replica); /* num_replicas_in_sync */
-/* Samples that all replicas have together in this step; where each worker has data of its own (UNI_SHARD_OFF) they are counted. */
-UNI_API int64_t uni_replica_global_batch(const uni_replica_context *replica);
-/* Begins a step of this replica and returns its tape: seed is of dropout; a model that is not under the strategy is an error on the
- * tape. model may be NULL for what has no weights. */
+typedef struct uni_replica_info {
+    int id; /* 0 to num_replicas - 1 */
+    int num_replicas; /* num_replicas_in_sync */
+    /* Samples that all replicas have together in this step; where each worker has data of its own
+     * (UNI_SHARD_OFF) they are counted */
+    int64_t global_batch;
+} uni_replica_info;
+UNI_API const uni_replica_info *uni_replica_info_of(const uni_replica_context *replica);
+/* Begins a step of this replica and returns its tape: seed is of dropout; a model that is not
+ * under the strategy is an error on the tape. model may be NULL for what has no weights. */
 UNI_API uni_tape *uni_replica_begin(uni_replica_context *replica, uni_model *model, bool training,
                                     uint64_t seed);
-/* Gradients of the loss (which must be divided by the global batch: uni_compute_average_loss), summed over all replicas, and the same
- * update everywhere. The sums of what is ready begin while the backward pass still runs. */
+/* Gradients of the loss (which must be divided by the global batch: uni_compute_average_loss),
+ * summed over all replicas, and the same update everywhere. The sums of what is ready begin while
+ * the backward pass still runs. */
 UNI_API UNI_MUST_USE int uni_replica_apply_gradients(uni_replica_context *replica, uni_tensor *loss,
                                                      uni_optimizer *optimizer, uni_error *err);
 /* Adds to the metric what this replica saw. weights may be NULL. */
@@ -167,18 +205,21 @@ UNI_API UNI_MUST_USE int uni_replica_return(uni_replica_context *replica, const 
 
 typedef enum uni_replica_op { UNI_REPLICA_SUM, UNI_REPLICA_MEAN } uni_replica_op;
 #define UNI_AXIS_NONE (-1)
-/* What the replicas returned as one value: axis UNI_AXIS_NONE adds it up element by element (all must have the same number of elements; MEAN
- * divides by the replicas); axis 0 adds up the rows, too (MEAN divides by the rows of all replicas, so parts of different size are right).
- * out has room for `count` numbers, and as many there must be. */
-UNI_API UNI_MUST_USE int uni_strategy_reduce(uni_strategy *strategy, uni_replica_op op,
-                                             const uni_per_replica *values, int axis, double *out,
-                                             size_t count, uni_error *err);
+/* What the replicas returned as one value: axis UNI_AXIS_NONE adds it up element by element (all
+ * must have the same number of elements; MEAN divides by the replicas); axis 0 adds up the rows,
+ * too (MEAN divides by the rows of all replicas, so parts of different size are right). out has
+ * room for `count` numbers, and as many there must be. */
+UNI_API UNI_MUST_USE int uni_strategy_reduce(double *out, size_t count, uni_strategy *strategy,
+                                             uni_replica_op op, const uni_per_replica *values,
+                                             int axis, uni_error *err);
 /* The same for numbers that a process has once: sum or mean over the processes. */
 UNI_API UNI_MUST_USE int uni_strategy_reduce_numbers(uni_strategy *strategy, uni_replica_op op,
                                                      double *values, size_t count, uni_error *err);
-/* One pass over a source, step by step, under any strategy: the loop of run and reduce as one call. With parameter servers it is the loop: every member
- * calls it, the coordinator schedules one call of the function a batch (in synchronous mode one a worker), and the workers run it. */
+/* One pass over a source, step by step, under any strategy: the loop of run and reduce as one
+ * call. With parameter servers it is the loop: every member calls it, the coordinator schedules
+ * one call of the function a batch (in synchronous mode one a worker), and the workers run it. */
 typedef struct uni_pass_options {
+    size_t size; /* UNI_OPTIONS sets it; 0: the fields of 0.1 */
     uni_replica_function function;
     void *context;
     uni_batches *
@@ -187,14 +228,14 @@ typedef struct uni_pass_options {
     uni_metric *const *metrics; /* that the function updates (parameter servers add them up) */
     int num_metrics;
 } uni_pass_options;
-/* *sum (may be NULL): of the number that replicas returned, over all replicas and batches; *steps (may be NULL): batches. With parameter servers both, the
- * metrics and the model's weights are good on the coordinator only. */
-UNI_API UNI_MUST_USE int uni_strategy_pass(uni_strategy *strategy, const uni_pass_options *options,
-                                           double *sum, int64_t *steps, uni_error *err);
+/* *sum (may be NULL): of the number that replicas returned, over all replicas and batches; *steps
+ * (may be NULL): batches. With parameter servers both, the metrics and the model's weights are
+ * good on the coordinator only. */
+UNI_API UNI_MUST_USE int uni_strategy_pass(double *sum, int64_t *steps, uni_strategy *strategy,
+                                           const uni_pass_options *options, uni_error *err);
 /* uni_metric_result over all workers. */
-UNI_API UNI_MUST_USE int uni_strategy_metric_result(uni_strategy *strategy,
-                                                    const uni_metric *metric, double *out,
-                                                    uni_error *err);
+UNI_API UNI_MUST_USE int uni_strategy_metric_result(double *out, uni_strategy *strategy,
+                                                    const uni_metric *metric, uni_error *err);
 
 #ifdef __cplusplus
 }

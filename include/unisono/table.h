@@ -1,14 +1,16 @@
 /*
- * table.h - rows in columns: what datasets read, transform and hand out.
+ * table.h - columns of rows: what datasets read, transform and return.
  *
- * A table has a number of rows and named columns on arrays (array.h). The kinds of columns: numbers (any dtype; a row is a scalar
- * or a tensor of fixed shape), UTF-8 strings, bytes, and lists of numbers of varying length. A table does not change once it
- * was handed on; slices and selections share its buffers, so that they cost nothing.
+ * A table has a number of rows and named columns on arrays (array.h). The kinds of columns: numbers
+ * (any dtype; a row is a scalar or a tensor of fixed shape), UTF-8 strings, bytes, and lists of
+ * numbers of varying length. A table does not change once it is shared; slices and selections share
+ * its buffers, so they cost nothing.
  *
- * Missing values: NaN in floating point columns. In all other kinds `valid` (bool, one a row) says which rows have a value;
- * a NULL `valid` means all of them. The place of a missing value holds 0, "" or an empty list.
+ * Missing values: NaN in floating point columns. In all other kinds `valid` (one bool per row) says
+ * which rows have a value; a NULL `valid` means all of them. A missing value is stored as 0, "" or
+ * an empty list.
  *
- * Thread rule: the reference count is atomic; a table that several hold is read only.
+ * Thread rule: the reference count is atomic; a shared table is read only.
  *
  * @example
  * uni_table *table = NULL;
@@ -39,8 +41,10 @@ typedef enum uni_field_kind {
     UNI_FIELD_STRING, /* values: UTF-8 in u8, offsets i64 (rows + 1) */
     UNI_FIELD_BINARY, /* values: u8, offsets i64 (rows + 1) */
     UNI_FIELD_LIST, /* values: (elements) of dtype, offsets i64 (rows + 1) */
-    /* As BINARY: objects of the program itself, serialised in this process or by its driver (Python's pickles). No reader makes such a column,
-     * whatever a file holds, and two tables of which one has it are never put together: only what is marked so is turned back into objects. */
+    /* Like BINARY: objects of the program itself, serialised in this process or by its driver
+     * (Python's pickles). No reader creates such a column, whatever a file contains, and a table
+     * that has one is never concatenated with one that does not: only marked columns are turned
+     * back into objects. */
     UNI_FIELD_OBJECT
 } uni_field_kind;
 
@@ -55,8 +59,8 @@ typedef struct uni_field {
 typedef struct uni_table_column {
     uni_field field;
     uni_array *values;
-    uni_array *
-        offsets; /* row i is values[offsets[i]] to values[offsets[i + 1]]; offsets[0] need not be 0 */
+    /* Row i is values[offsets[i]] to values[offsets[i + 1]]; offsets[0] need not be 0 */
+    uni_array *offsets;
     uni_array *valid; /* b8 (rows), or NULL */
 } uni_table_column;
 
@@ -66,7 +70,8 @@ typedef struct uni_table uni_table;
 UNI_API UNI_MUST_USE int uni_table_new(uni_table **out, int64_t num_rows, uni_error *err);
 UNI_API uni_table *uni_table_ref(uni_table *table);
 UNI_API void uni_table_unref(uni_table *table);
-/* Copies the name, takes references of its own of the arrays; checks that lengths, dtypes and shapes fit. A name twice is UNI_EEXISTS. */
+/* Copies the name and references the arrays; checks that lengths, dtypes and shapes match. A
+ * duplicate name is UNI_EEXISTS. */
 UNI_API UNI_MUST_USE int uni_table_add(uni_table *table, const uni_table_column *column,
                                        uni_error *err);
 /* A NUMBER column of (rows, ...). */
@@ -76,34 +81,20 @@ UNI_API UNI_MUST_USE int uni_table_add_array(uni_table *table, const char *name,
 UNI_API int64_t uni_table_num_rows(const uni_table *table);
 UNI_API int uni_table_num_columns(const uni_table *table);
 UNI_API const uni_table_column *uni_table_column_at(const uni_table *table, int index);
-/* NULL when there is none of that name. */
+/* NULL if there is no such column. */
 UNI_API const uni_table_column *uni_table_find(const uni_table *table, const char *name);
-/* Bytes of all buffers that the rows need. */
-UNI_API size_t uni_table_bytes(const uni_table *table);
 
 /* A view of rows [begin, end). */
 UNI_API UNI_MUST_USE int uni_table_slice(uni_table **out, uni_table *table, int64_t begin,
                                          int64_t end, uni_error *err);
-/* A copy of the rows with these numbers, in this order. */
-UNI_API UNI_MUST_USE int uni_table_gather(uni_table **out, const uni_table *table,
-                                          const int64_t *rows, int64_t count, uni_error *err);
-/* One below the other; all must have the same fields (order and type). One table is returned as it is. */
-UNI_API UNI_MUST_USE int uni_table_concat(uni_table **out, uni_table *const *tables, int count,
-                                          uni_error *err);
-/* The named columns in this order (views). */
-UNI_API UNI_MUST_USE int uni_table_select(uni_table **out, const uni_table *table,
-                                          const char *const *names, int count, uni_error *err);
 
-/* One row as a dictionary (scalars, strings, bytes, arrays; null for a missing value), and tables from a list of dictionaries: the
- * first row's keys are the columns (or those of `like`, when not NULL), int and float mixed give float64. */
+/* One row as a dictionary (scalars, strings, bytes, arrays; null for a missing value), and
+ * tables from a list of dictionaries: the first row's keys are the columns (or those of `like`,
+ * if not NULL); mixed int and float give float64. */
 UNI_API UNI_MUST_USE int uni_table_row(uni_value **out, const uni_table *table, int64_t row,
                                        uni_error *err);
 UNI_API UNI_MUST_USE int uni_table_from_rows(uni_table **out, const uni_value *rows,
                                              const uni_table *like, uni_error *err);
-
-/* "float32", "float32 (28, 28)", "string", "binary", "list of int64", "object"; at most `size` bytes with the zero. */
-UNI_API const char *uni_field_text(char *out, size_t size, const uni_field *field);
-UNI_API bool uni_field_equal(const uni_field *a, const uni_field *b); /* name, kind, dtype, shape */
 
 #ifdef __cplusplus
 }

@@ -14,7 +14,7 @@ extern "C" {
 #define UNI_VERSION_PATCH 0
 #define UNI_VERSION "0.1.0"
 
-/* Of the library that is loaded, which may differ from UNI_VERSION that was compiled in. */
+/* The version of the loaded library, which may differ from the compiled-in UNI_VERSION. */
 UNI_API const char *uni_version(void);
 
 #ifdef __cplusplus

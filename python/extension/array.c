@@ -1,9 +1,12 @@
 /*
- * array.c - unisono.Array: a uni_array in Python's hands, and any buffer as a uni_array; no copies in either direction.
+ * array.c - unisono.Array: a uni_array as a Python object, and any Python buffer as a uni_array; no
+ * copies in either direction.
  *
- * Arrays of a checkpoint are maps of its file, copy on write: numpy.asarray(array) shares them. An Array made of a Python buffer keeps that
- * buffer until the library has let go of it, from whatever thread that happens.
+ * Arrays of a checkpoint are copy-on-write mappings of its file, and numpy.asarray(array) shares
+ * them. An Array made from a Python buffer keeps that buffer until the library releases it, on any
+ * thread.
  */
+#include "base/shared.h"
 #include "door.h"
 
 typedef struct array_object {
@@ -16,7 +19,8 @@ uni_array *door_array_of(PyObject *array)
     return ((array_object *)array)->array;
 }
 
-/* struct's letters; float16 is "e", and bfloat16 has none: its bits go as unsigned 16-bit numbers. */
+/* Letters of the struct module. float16 is "e"; bfloat16 has none, so its bits are exposed as
+ * unsigned 16-bit numbers. */
 static const char *format_of(uni_dtype dtype)
 {
     static const char *const formats[] = {
@@ -91,7 +95,7 @@ static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
     uni_array *array = NULL;
     if (!PyArg_ParseTuple(arguments, "sO!O", &name, &PyTuple_Type, &shape_object, &source))
         return NULL;
-    int dtype = uni_dtype_from_name(name), dims = read_shape(shape_object, shape);
+    int dtype = uni__dtype_from_name(name), dims = read_shape(shape_object, shape);
     if (dims < 0)
         return NULL;
     if (!dtype)
@@ -129,14 +133,14 @@ static void array_dealloc(PyObject *self)
 
 static int array_getbuffer(PyObject *object, Py_buffer *view, int flags)
 {
-    static char nothing; /* an empty array has no memory, and a view needs an address */
+    static char nothing; /* an empty array has no memory, but a view needs an address */
     array_object *self = (array_object *)object;
     int dims = uni_array_ndim(self->array);
     void *data = uni_array_data(self->array);
-    /* What a dataset keeps for its next epoch is not to be written to. */
+    /* Data that a dataset keeps for its next epoch must not be written to. */
     if (PyBuffer_FillInfo(view, object, data ? data : &nothing,
                           (Py_ssize_t)uni_array_bytes(self->array),
-                          uni_array_is_shared(self->array), flags) < 0)
+                          uni__array_is_shared(self->array), flags) < 0)
         return -1;
     view->itemsize = (Py_ssize_t)uni_dtype_size(uni_array_dtype(self->array));
     view->format = flags & PyBUF_FORMAT ? (char *)format_of(uni_array_dtype(self->array)) : NULL;

@@ -1,16 +1,21 @@
 /*
- * comm.c - collectives for Python: a communicator of the session's ranks. Its shared buffers, requests and buckets are in comm_parts.c.
+ * comm.c - collectives for Python: a communicator of the session's ranks. comm_parts.c has its
+ * shared buffers, requests and buckets.
  *
- * Data are Python buffers (NumPy arrays, memory of PyTorch through them, our own shared buffers), used in place: nothing is copied here. A
- * request keeps its buffers until it is done. Every call releases the GIL; a second Python thread that comes along gets an error instead of
- * a race, because a communicator belongs to one thread at a time.
+ * Data are Python buffers (NumPy arrays, PyTorch memory through them, our own shared buffers) and
+ * are used in place: nothing is copied here. A request keeps its buffers until it is done. Every
+ * call releases the GIL. A communicator belongs to one thread at a time, so a call from a second
+ * Python thread gets an error instead of a race.
  *
- * Who keeps whom: buffers, requests and buckets keep their communicator. close() comes before the end of its session; memory of alloc() stays good
- * as long as somebody has it (a gradient that the program kept), and only the last of it ends the communicator.
+ * References: buffers, requests and buckets keep their communicator. close() must come before the
+ * end of its session. Memory from alloc() stays valid as long as it is referenced (a gradient that
+ * the program kept), and only the last reference ends the communicator.
  */
 #include <stddef.h>
 #include <string.h>
 
+#include "base/shared.h"
+#include "comm/shared.h"
 #include "comm.h"
 
 PyObject *comm_say(PyObject *object, int code, const char *message)
@@ -32,7 +37,7 @@ uni_comm *comm_enter(comm_object *self)
     return NULL;
 }
 
-/* None, or the error. The end of every call. */
+/* Returns None, or raises. The end of every call. */
 PyObject *comm_leave(comm_object *self, int status, const uni_error *err)
 {
     self->busy = false;
@@ -47,7 +52,7 @@ PyObject *comm_leave(comm_object *self, int status, const uni_error *err)
 
 int comm_dtype(const char *name)
 {
-    int dtype = uni_dtype_from_name(name);
+    int dtype = uni__dtype_from_name(name);
     if (!dtype)
         door_raise_text(PyExc_TypeError, "there is no element type %s", name);
     return dtype;
@@ -69,7 +74,8 @@ int comm_op(const char *name)
     return 0;
 }
 
-/* Elements in a buffer; -1 with an exception when it does not fit the type, or has not `want` of them (want < 0: any number). */
+/* Number of elements in a buffer; -1 with an exception if it does not match the type, or does not
+ * have `want` of them (want < 0: any number). */
 static Py_ssize_t count_of(const Py_buffer *buffer, int dtype, Py_ssize_t want)
 {
     Py_ssize_t size = (Py_ssize_t)uni_dtype_size((uni_dtype)dtype), count = buffer->len / size;
@@ -88,7 +94,7 @@ void comm_release(comm_arguments *given)
         PyBuffer_Release(&given->out);
 }
 
-/* (in, out, dtype[, op]): the sizes checked against each other. */
+/* (in, out, dtype[, op]); checks the sizes against each other. */
 int comm_parse(PyObject *tuple, bool with_op, comm_sizes how, int ranks, comm_arguments *out)
 {
     const char *dtype, *op = "sum";
@@ -140,7 +146,7 @@ static PyObject *run(PyObject *object, PyObject *tuple, collective kind)
     int status = 0;
     if (!comm)
         return NULL;
-    int ranks = uni_comm_size(comm);
+    int ranks = uni_comm_info_of(comm)->size;
     bool with_op = kind == ALL_REDUCE || kind == REDUCE_SCATTER;
     comm_sizes how = kind == ALL_GATHER ? GATHER : kind == REDUCE_SCATTER ? SCATTER : SAME;
     if (comm_parse(tuple, with_op, how, ranks, &given) == 0) {
@@ -207,7 +213,7 @@ static PyObject *comm_barrier(PyObject *object, PyObject *unused)
     Py_END_ALLOW_THREADS return comm_leave(self, status, &err);
 }
 
-/* check_equal(data, what): unisono.Error EMISMATCH names the ranks whose bytes differ. */
+/* check_equal(data, what): raises unisono.Error EMISMATCH with the ranks whose bytes differ. */
 static PyObject *comm_check_equal(PyObject *object, PyObject *tuple)
 {
     comm_object *self = (comm_object *)object;
@@ -226,9 +232,10 @@ static PyObject *comm_check_equal(PyObject *object, PyObject *tuple)
     return comm_leave(self, status, &err);
 }
 
-/* ---- its ends ---- */
+/* ---- closing ---- */
 
-/* Gradients that a program still holds lie in the communicator's memory: then the last of them ends it. */
+/* Gradients that a program still holds are in the communicator's memory: then the last of them ends
+ * it. */
 void comm_close_when_unused(comm_object *self)
 {
     uni_comm *comm = self->comm;
@@ -277,13 +284,13 @@ static PyObject *get_known(PyObject *object, void *which)
         return comm_say(object, UNI_ESTATE, "this communicator is closed");
     switch ((intptr_t)which) {
     case 0:
-        return PyLong_FromLong(uni_comm_rank(comm));
+        return PyLong_FromLong(uni_comm_info_of(comm)->rank);
     case 1:
-        return PyLong_FromLong(uni_comm_size(comm));
+        return PyLong_FromLong(uni_comm_info_of(comm)->size);
     case 2:
-        return PyLong_FromUnsignedLongLong(uni_comm_count(comm));
+        return PyLong_FromUnsignedLongLong(uni__comm_count(comm));
     default:
-        return PyUnicode_FromString(uni_comm_transport(comm));
+        return PyUnicode_FromString(uni_comm_info_of(comm)->transport);
     }
 }
 
@@ -298,7 +305,7 @@ PyObject *door_comm_open(door_state *state, uni_session *session, PyObject *tupl
     comm_object *self = (comm_object *)allocate(state->comm_type, 0);
     if (!self)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS status = uni_session_comm(session, &options, &self->comm, &err);
+    Py_BEGIN_ALLOW_THREADS status = uni_session_comm(&self->comm, session, &options, &err);
     Py_END_ALLOW_THREADS if (status == 0) return (PyObject *)self;
     Py_DECREF(self);
     return door_raise(state, &err);

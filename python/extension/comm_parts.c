@@ -1,9 +1,11 @@
 /*
- * comm_parts.c - what hangs on a communicator: memory that all ranks reduce in place, requests that are under way, buckets of gradients. Each keeps its
- * communicator, and the last memory of a closed one ends it.
+ * comm_parts.c - objects that depend on a communicator: memory that all ranks reduce in place,
+ * running requests, buckets of gradients. Each keeps its communicator, and the last memory of a
+ * closed communicator ends it.
  */
 #include <string.h>
 
+#include "comm/shared.h"
 #include "comm.h"
 
 static part_object *new_part(comm_object *owner, PyTypeObject *type)
@@ -20,9 +22,9 @@ static void part_dealloc(PyObject *object)
     part_object *self = (part_object *)object;
     PyTypeObject *type = Py_TYPE(object);
     uni_error unheard = { 0 };
-    if (self->request && !self->owner->closed) /* nobody waited for it; its buffers end here */
+    if (self->request && !self->owner->closed) /* nothing waited for it; its buffers end here */
         (void)(uni_comm_wait(self->request, &unheard) < 0);
-    uni_comm_buckets_free(self->buckets);
+    uni__comm_buckets_free(self->buckets);
     if (self->buffer) {
         uni_comm_buffer_free(self->buffer);
         self->owner->buffers--;
@@ -38,7 +40,7 @@ static void part_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* The end of a call that makes a part: the part, or the error. */
+/* The end of a call that creates a part: returns the part, or raises. */
 static PyObject *hand_out(comm_object *self, part_object *part, int status, const uni_error *err)
 {
     PyObject *answer = comm_leave(self, status, err);
@@ -49,7 +51,7 @@ static PyObject *hand_out(comm_object *self, part_object *part, int status, cons
     return NULL;
 }
 
-/* alloc(bytes): memory of this rank that the others reduce in place. All ranks call it. */
+/* alloc(bytes): memory of this rank that the other ranks reduce in place. All ranks call it. */
 PyObject *comm_alloc(PyObject *object, PyObject *number)
 {
     comm_object *self = (comm_object *)object;
@@ -62,7 +64,7 @@ PyObject *comm_alloc(PyObject *object, PyObject *number)
         return NULL;
     if (part) {
         part->size = (Py_ssize_t)bytes;
-        Py_BEGIN_ALLOW_THREADS status = uni_comm_alloc(comm, bytes, &part->buffer, &err);
+        Py_BEGIN_ALLOW_THREADS status = uni_comm_alloc(&part->buffer, comm, bytes, &err);
         Py_END_ALLOW_THREADS if (part->buffer) self->buffers++;
     }
     PyObject *answer = comm_leave(self, status, &err);
@@ -94,11 +96,11 @@ PyObject *comm_all_reduce_start(PyObject *object, PyObject *tuple)
     int status = 0;
     if (!comm)
         return NULL;
-    if (comm_parse(tuple, true, SAME, uni_comm_size(comm), &given) == 0 &&
+    if (comm_parse(tuple, true, SAME, uni_comm_info_of(comm)->size, &given) == 0 &&
         (part = new_part(self, door_state_of(object)->request_type))) {
         Py_BEGIN_ALLOW_THREADS status = uni_comm_all_reduce_start(
-            comm, given.in.buf, given.out.buf, (size_t)given.count, (uni_dtype)given.dtype,
-            (uni_comm_op)given.op, 1.0, &part->request, &err);
+            &part->request, comm, given.in.buf, given.out.buf, (size_t)given.count,
+            (uni_dtype)given.dtype, (uni_comm_op)given.op, 1.0, &err);
         Py_END_ALLOW_THREADS part->in = given.in;
         part->out = given.out;
     } else {
@@ -140,7 +142,7 @@ static PyObject *request_test(PyObject *object, PyObject *unused)
     if (!comm_enter(self->owner))
         return NULL;
     uni_comm_request *request = self->request;
-    Py_BEGIN_ALLOW_THREADS status = uni_comm_test(request, &done, &err);
+    Py_BEGIN_ALLOW_THREADS status = uni_comm_test(&done, request, &err);
     Py_END_ALLOW_THREADS if (status < 0 || done) let_go(self);
     PyObject *answer = comm_leave(self->owner, status, &err);
     if (!answer)
@@ -183,11 +185,11 @@ static int fill_buckets(part_object *part, PyObject *tuple, uni_error *err)
     if (memory->size < total * (Py_ssize_t)uni_dtype_size((uni_dtype)dtype))
         PyErr_SetString(PyExc_ValueError, "the tensors do not fit their buffer");
     else
-        status = uni_comm_buckets_new(
+        status = uni__comm_buckets_new(
             &part->buckets, part->owner->comm, uni_comm_buffer_data(memory->buffer),
             (uni_dtype)dtype, (int)size, counts,
-            &(uni_comm_bucket_options){ .bucket_bytes = (size_t)bucket_bytes,
-                                        .op = (uni_comm_op)op },
+            &(uni__comm_bucket_options){ .bucket_bytes = (size_t)bucket_bytes,
+                                         .op = (uni_comm_op)op },
             err);
     PyMem_Free(counts);
     return PyErr_Occurred() ? -1 : status;
@@ -220,7 +222,7 @@ static PyObject *buckets_begin(PyObject *object, PyObject *weight)
     double value = PyFloat_AsDouble(weight);
     if (PyErr_Occurred() || !comm_enter(self->owner))
         return NULL;
-    return comm_leave(self->owner, uni_comm_buckets_begin(self->buckets, value, &err), &err);
+    return comm_leave(self->owner, uni__comm_buckets_begin(self->buckets, value, &err), &err);
 }
 
 static PyObject *buckets_ready(PyObject *object, PyObject *index)
@@ -230,7 +232,7 @@ static PyObject *buckets_ready(PyObject *object, PyObject *index)
     int tensor = (int)PyLong_AsLong(index), status;
     if (PyErr_Occurred() || !comm_enter(self->owner))
         return NULL;
-    Py_BEGIN_ALLOW_THREADS status = uni_comm_buckets_ready(self->buckets, tensor, &err);
+    Py_BEGIN_ALLOW_THREADS status = uni__comm_buckets_ready(self->buckets, tensor, &err);
     Py_END_ALLOW_THREADS return comm_leave(self->owner, status, &err);
 }
 
@@ -241,13 +243,13 @@ static PyObject *buckets_finish(PyObject *object, PyObject *unused)
     int status;
     if (!comm_enter(self->owner))
         return NULL;
-    Py_BEGIN_ALLOW_THREADS status = uni_comm_buckets_finish(self->buckets, &err);
+    Py_BEGIN_ALLOW_THREADS status = uni__comm_buckets_finish(self->buckets, &err);
     Py_END_ALLOW_THREADS return comm_leave(self->owner, status, &err);
 }
 
 static PyObject *buckets_count(PyObject *object, void *unused)
 {
-    return PyLong_FromLong(uni_comm_buckets_count(((part_object *)object)->buckets));
+    return PyLong_FromLong(uni__comm_buckets_count(((part_object *)object)->buckets));
 }
 
 /* ---- types ---- */

@@ -1,8 +1,10 @@
 /*
- * data.h - datasets in Python's hands: what data_table.c, data_dataset.c, data_read.c, data_map.c and data_iterate.c share. Only for these.
+ * data.h - datasets as Python objects: shared by data_table.c, data_dataset.c, data_read.c,
+ * data_map.c and data_iterate.c. For these only.
  *
- * Table, Dataset and DataIterator are the library's objects as they are; unisono.data is made of them in Python. Numbers are never copied
- * between the two sides: arrays go out by the buffer protocol and come in as views of Python's buffers.
+ * Table, Dataset and DataIterator wrap the library's objects; unisono.data is built on them in
+ * Python. Numbers are never copied between the two sides: arrays go out through the buffer protocol
+ * and come in as views of Python's buffers.
  */
 #ifndef UNISONO_PYTHON_DATA_H
 #define UNISONO_PYTHON_DATA_H
@@ -20,23 +22,25 @@ typedef struct dataset_object {
     PyObject_HEAD uni_dataset *dataset;
 } dataset_object;
 
-/* All take a reference (NULL is passed on as failure). */
+/* All take over a reference (NULL means that the caller failed). */
 PyObject *door_table_take(door_state *state, uni_table *table);
-/* Ctrl-C while a dataset is waited for: nonzero, with the exception set; functions of the user that run meanwhile are interrupted, too. */
+/* Handles Ctrl-C while waiting for a dataset: returns nonzero with the exception set. User
+ * functions that are running are interrupted, too. */
 int door_check_interrupt(void);
 PyObject *door_dataset_take(door_state *state, uni_dataset *dataset);
 uni_table *door_table_of(door_state *state, PyObject *object); /* borrowed; NULL with a TypeError */
-/* The tables of a list that is kept meanwhile; PyMem_Free. */
+/* The tables of a list, which the caller must keep meanwhile; PyMem_Free. */
 uni_table **door_tables_of(door_state *state, PyObject *list, int *count);
 
-/* A NULL-terminated array of the strings of a list or tuple (None: NULL and no error), borrowed from them; PyMem_Free. */
+/* A NULL-terminated array of the strings of a list or tuple, borrowed from them (None: NULL and no
+ * error); PyMem_Free. */
 int door_names(PyObject *list, const char ***out, Py_ssize_t *count);
 
 /* data_dlpack.c: Table.dlpack(names, unsqueeze). */
 PyObject *door_table_dlpack(PyObject *object, PyObject *arguments);
 /* data_read.c: Dataset.read(kind, paths, options). */
 PyObject *door_dataset_read(PyObject *class_, PyObject *arguments);
-/* data_map.c: a Python function as a stage, and Python's rows as a source. */
+/* data_map.c: a Python function as a stage, and Python rows as a source. */
 PyObject *door_dataset_map(PyObject *self, PyObject *arguments);
 PyObject *door_dataset_from_python(PyObject *class_, PyObject *arguments);
 /* data_iterate.c */

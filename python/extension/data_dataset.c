@@ -1,7 +1,9 @@
 /*
- * data_dataset.c - unisono._unisono.Dataset: the recipe, its transforms, and what can be asked of it. Every method gives a new Dataset; calls that may read
- * release the GIL.
+ * data_dataset.c - unisono._unisono.Dataset: the dataset, its transforms, and its queries. Every
+ * method returns a new Dataset; calls that may read release the GIL.
  */
+#include "base/shared.h"
+#include "data/shared.h"
 #include "data.h"
 
 #include <stdlib.h>
@@ -16,7 +18,7 @@ PyObject *door_dataset_take(door_state *state, uni_dataset *dataset)
         return NULL;
     }
     self->dataset = dataset;
-    uni_dataset_set_interrupt(dataset, door_check_interrupt);
+    uni__dataset_set_interrupt(dataset, door_check_interrupt);
     return (PyObject *)self;
 }
 
@@ -29,7 +31,7 @@ static void dataset_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     uni_dataset *dataset = of(self);
-    Py_BEGIN_ALLOW_THREADS; /* Python functions in it are let go with the GIL taken again */
+    Py_BEGIN_ALLOW_THREADS; /* Python functions in it are released, which takes the GIL again */
     uni_dataset_unref(dataset);
     Py_END_ALLOW_THREADS;
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
@@ -90,7 +92,7 @@ static PyObject *dataset_rename(PyObject *self, PyObject *arguments)
 
 static int dtype_of(const char *name)
 {
-    int dtype = uni_dtype_from_name(name);
+    int dtype = uni__dtype_from_name(name);
     if (!dtype)
         door_raise_text(PyExc_TypeError, "there is no element type %s", name);
     return dtype;
@@ -150,7 +152,7 @@ static PyObject *dataset_skip(PyObject *self, PyObject *count)
     NEW_DATASET(uni_dataset_skip(&out, of(self), n, &err));
 }
 
-/* A list of `count` datasets, each taken. */
+/* A list of `count` datasets; takes over their references. */
 static PyObject *several(PyObject *self, uni_dataset **datasets, Py_ssize_t count)
 {
     PyObject *list = PyList_New(count);
@@ -334,13 +336,13 @@ static PyObject *dataset_batch(PyObject *self, PyObject *arguments)
     NEW_DATASET(uni_dataset_batch(&out, of(self), size, drop != 0, &err));
 }
 
-/* ---- asking ---- */
+/* ---- queries ---- */
 
 static PyObject *dataset_schema(PyObject *self, PyObject *unused)
 {
     const uni_table *schema = NULL;
     uni_error err = { 0 };
-    WITHOUT_GIL(uni_dataset_schema(of(self), &schema, &err),
+    WITHOUT_GIL(uni_dataset_schema(&schema, of(self), &err),
                 door_table_take(door_state_of(self), uni_table_ref((uni_table *)schema)));
 }
 
@@ -348,7 +350,7 @@ static PyObject *dataset_count(PyObject *self, PyObject *unused)
 {
     int64_t count = 0;
     uni_error err = { 0 };
-    WITHOUT_GIL(uni_dataset_count(of(self), &count, &err), PyLong_FromLongLong(count));
+    WITHOUT_GIL(uni_dataset_count(&count, of(self), &err), PyLong_FromLongLong(count));
 }
 
 static PyObject *dataset_take(PyObject *self, PyObject *argument)
@@ -358,11 +360,11 @@ static PyObject *dataset_take(PyObject *self, PyObject *argument)
     uni_error err = { 0 };
     if (count == -1 && PyErr_Occurred())
         return NULL;
-    WITHOUT_GIL(uni_dataset_take(of(self), count, &table, &err),
+    WITHOUT_GIL(uni_dataset_take(&table, of(self), count, &err),
                 door_table_take(door_state_of(self), table));
 }
 
-/* Text that was malloc'ed. */
+/* Converts malloc'ed text. */
 static PyObject *own_text(char *text)
 {
     PyObject *object = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
@@ -377,21 +379,21 @@ static PyObject *dataset_show(PyObject *self, PyObject *argument)
     uni_error err = { 0 };
     if (count == -1 && PyErr_Occurred())
         return NULL;
-    WITHOUT_GIL(uni_dataset_show(of(self), count, &text, &err), own_text(text));
+    WITHOUT_GIL(uni_dataset_show(&text, of(self), count, &err), own_text(text));
 }
 
 static PyObject *dataset_text(PyObject *self, PyObject *unused)
 {
     char *text = NULL;
     uni_error err = { 0 };
-    WITHOUT_GIL(uni_dataset_text(of(self), &text, &err), own_text(text));
+    WITHOUT_GIL(uni__dataset_text(of(self), &text, &err), own_text(text));
 }
 
 static PyObject *dataset_order(PyObject *self, PyObject *unused)
 {
     char *text = NULL;
     uni_error err = { 0 };
-    WITHOUT_GIL(uni_dataset_order(of(self), &text, &err), own_text(text));
+    WITHOUT_GIL(uni__dataset_order(&text, of(self), &err), own_text(text));
 }
 
 static PyObject *own_value(PyObject *self, uni_value *value)
@@ -408,20 +410,20 @@ static PyObject *dataset_plan(PyObject *self, PyObject *shards)
     uni_error err = { 0 };
     if (count == -1 && PyErr_Occurred())
         return NULL;
-    WITHOUT_GIL(uni_dataset_plan(of(self), (int)count, &plan, &err), own_value(self, plan));
+    WITHOUT_GIL(uni_dataset_plan(&plan, of(self), (int)count, &err), own_value(self, plan));
 }
 
 static PyObject *dataset_shape(PyObject *self, PyObject *unused)
 {
     uni_value *shape = NULL;
     uni_error err = { 0 };
-    WITHOUT_GIL(uni_dataset_shape(of(self), &shape, &err), own_value(self, shape));
+    WITHOUT_GIL(uni__dataset_shape(of(self), &shape, &err), own_value(self, shape));
 }
 
-/* count_blocks(): the rows of each, as a bytearray of int64 */
+/* count_blocks(): the rows of each block, as a bytearray of int64 */
 static PyObject *dataset_count_blocks(PyObject *self, PyObject *unused)
 {
-    int64_t blocks = uni_dataset_num_blocks(of(self));
+    int64_t blocks = uni__dataset_num_blocks(of(self));
     uni_error err = { 0 };
     int status;
     PyObject *room =
@@ -430,7 +432,7 @@ static PyObject *dataset_count_blocks(PyObject *self, PyObject *unused)
         return NULL;
     int64_t *rows = (int64_t *)PyByteArray_AsString(room);
     Py_BEGIN_ALLOW_THREADS;
-    status = uni_dataset_count_blocks(of(self), 0, blocks, rows, &err);
+    status = uni__dataset_count_blocks(of(self), 0, blocks, rows, &err);
     Py_END_ALLOW_THREADS;
     if (status == 0)
         return room;
@@ -440,17 +442,17 @@ static PyObject *dataset_count_blocks(PyObject *self, PyObject *unused)
 
 static PyObject *known_rows(PyObject *self, void *unused)
 {
-    return PyLong_FromLongLong(uni_dataset_known_rows(of(self)));
+    return PyLong_FromLongLong(uni__dataset_known_rows(of(self)));
 }
 
 static PyObject *num_blocks(PyObject *self, void *unused)
 {
-    return PyLong_FromLongLong(uni_dataset_num_blocks(of(self)));
+    return PyLong_FromLongLong(uni__dataset_num_blocks(of(self)));
 }
 
 static PyObject *size_bytes(PyObject *self, void *unused)
 {
-    return PyLong_FromLongLong(uni_dataset_bytes(of(self)));
+    return PyLong_FromLongLong(uni__dataset_bytes(of(self)));
 }
 
 static PyGetSetDef getters[] = {

@@ -1,12 +1,15 @@
 /*
- * data_dlpack.c - columns of a table as tensors of other libraries, by the DLPack protocol: one call a batch, no copy, no NumPy between. The layout below is DLPack's C interface
- * (dmlc.github.io/dlpack), which is frozen. A tensor keeps its array; it may be let go of on any thread, with or without the GIL.
+ * data_dlpack.c - columns of a table as tensors of other libraries, through the DLPack protocol:
+ * one call per batch, no copy, no NumPy in between. The layout below is DLPack's C interface
+ * (dmlc.github.io/dlpack), which is frozen. A tensor keeps its array; it may be released on any
+ * thread, with or without the GIL.
  *
- * What is kept for the next epoch is copied, because such a tensor can be written to.
+ * Data that is kept for the next epoch is copied, because such a tensor is writable.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shared.h"
 #include "data.h"
 
 enum { DEVICE_CPU = 1 };
@@ -34,7 +37,7 @@ typedef struct lent {
     int64_t shape[UNI_MAX_DIMS + 1], strides[UNI_MAX_DIMS + 1];
 } lent;
 
-static const char unused_name[] = "dltensor"; /* whoever takes it renames it */
+static const char unused_name[] = "dltensor"; /* the consumer renames it */
 
 static void give_back(dl_managed *managed)
 {
@@ -49,7 +52,8 @@ static void destroy_capsule(PyObject *capsule)
         give_back(PyCapsule_GetPointer(capsule, unused_name));
 }
 
-/* -1 for what tensors do not have, or not everywhere (unsigned numbers of more than a byte). */
+/* -1 for types that tensors do not have, or not everywhere (unsigned numbers of more than a
+ * byte). */
 static int code_of(uni_dtype dtype)
 {
     switch (dtype) {
@@ -71,10 +75,10 @@ static int code_of(uni_dtype dtype)
     }
 }
 
-/* The array itself, or a copy that may be written to. */
+/* Returns the array itself, or a writable copy. */
 static int own_array(uni_array *array, uni_array **out, uni_error *err)
 {
-    if (!uni_array_is_shared(array)) {
+    if (!uni__array_is_shared(array)) {
         *out = uni_array_ref(array);
         return 0;
     }
@@ -134,7 +138,8 @@ static PyObject *lend(door_state *state, const uni_table_column *column, bool un
     return capsule;
 }
 
-/* dlpack((name, ...), unsqueeze): a capsule for each, None for a column that is no tensor as it is (text, lists, missing values, wide unsigned numbers). */
+/* dlpack((name, ...), unsqueeze): a capsule for each column, None for one that is not a tensor as
+ * it is (text, lists, missing values, wide unsigned numbers). */
 PyObject *door_table_dlpack(PyObject *object, PyObject *arguments)
 {
     door_state *state = door_state_of(object);

@@ -1,7 +1,8 @@
 /*
- * data_iterate.c - unisono._unisono.DataIterator: batches of a dataset. next waits without the GIL. An iterator belongs to one thread at a
- * time; a second one that comes along gets an error.
+ * data_iterate.c - unisono._unisono.DataIterator: batches of a dataset. next waits without the GIL.
+ * An iterator belongs to one thread at a time; a call from a second one gets an error.
  */
+#include "data/shared.h"
 #include "data.h"
 
 typedef struct data_iterator {
@@ -16,11 +17,11 @@ static long long number(PyObject *options, const char *key)
     return value && value != Py_None ? PyLong_AsLongLong(value) : 0;
 }
 
-/* What count_blocks gave, for this dataset; NULL and no exception: nothing. */
+/* The result of count_blocks for this dataset; NULL without an exception if not given. */
 static const int64_t *counted_blocks(PyObject *self, PyObject *options)
 {
     PyObject *value = PyDict_GetItemString(options, "block_rows");
-    int64_t blocks = uni_dataset_num_blocks(((dataset_object *)self)->dataset);
+    int64_t blocks = uni__dataset_num_blocks(((dataset_object *)self)->dataset);
     if (!value || value == Py_None)
         return NULL;
     if (!PyByteArray_Check(value) ||
@@ -104,7 +105,7 @@ static uni_dataset_iterator *enter(data_iterator *self)
     return self->it;
 }
 
-typedef int (*next_function)(uni_dataset_iterator *it, uni_table **out, uni_error *err);
+typedef int (*next_function)(uni_table **out, uni_dataset_iterator *it, uni_error *err);
 
 static PyObject *step(PyObject *object, next_function next)
 {
@@ -117,7 +118,7 @@ static PyObject *step(PyObject *object, next_function next)
         return NULL;
     self->busy = true;
     Py_BEGIN_ALLOW_THREADS;
-    status = next(it, &table, &err);
+    status = next(&table, it, &err);
     Py_END_ALLOW_THREADS;
     self->busy = false;
     if (status < 0)
@@ -137,7 +138,7 @@ static PyObject *iterator_next_in_epoch(PyObject *self, PyObject *unused)
     return step(self, uni_dataset_iterator_next_in_epoch);
 }
 
-/* concat([table, ...]): one below the other in the iterator's memory, aligned. */
+/* concat([table, ...]): concatenates in the iterator's memory, aligned. */
 static PyObject *iterator_concat(PyObject *object, PyObject *list)
 {
     data_iterator *self = (data_iterator *)object;
@@ -150,7 +151,7 @@ static PyObject *iterator_concat(PyObject *object, PyObject *list)
         return NULL;
     self->busy = true;
     Py_BEGIN_ALLOW_THREADS; /* it may be megabytes */
-    status = uni_dataset_iterator_concat(it, &out, tables, count, &err);
+    status = uni__dataset_iterator_concat(it, &out, tables, count, &err);
     Py_END_ALLOW_THREADS;
     self->busy = false;
     PyMem_Free(tables);
@@ -173,11 +174,12 @@ static PyObject *iterator_state(PyObject *self, PyObject *unused)
     uni_error err = { 0 };
     if (!it)
         return NULL;
-    int status = uni_dataset_iterator_state(it, &value, &err);
+    int status = uni_dataset_iterator_state(&value, it, &err);
     return own_value(self, status, value, &err);
 }
 
-/* Without the GIL: a thread that closes a Python generator may hold the lock of the statistics while it waits for the GIL. */
+/* Without the GIL: a thread that closes a Python generator may hold the lock of the statistics
+ * while it waits for the GIL. */
 static PyObject *iterator_stats(PyObject *object, PyObject *unused)
 {
     data_iterator *self = (data_iterator *)object;
@@ -189,7 +191,7 @@ static PyObject *iterator_stats(PyObject *object, PyObject *unused)
         return NULL;
     self->busy = true;
     Py_BEGIN_ALLOW_THREADS;
-    status = uni_dataset_iterator_stats(it, &value, &err);
+    status = uni_dataset_iterator_stats(&value, it, &err);
     Py_END_ALLOW_THREADS;
     self->busy = false;
     return own_value(object, status, value, &err);
@@ -235,7 +237,7 @@ static PyObject *iterator_epoch(PyObject *self, void *unused)
 static PyObject *iterator_wait(PyObject *self, void *unused)
 {
     uni_dataset_iterator *it = enter((data_iterator *)self);
-    return it ? PyFloat_FromDouble(uni_dataset_iterator_wait(it)) : NULL;
+    return it ? PyFloat_FromDouble(uni__dataset_iterator_wait(it)) : NULL;
 }
 
 static PyGetSetDef getters[] = {

@@ -1,8 +1,9 @@
 /*
  * data_map.c - Python functions as stages of a dataset, and Python objects as sources.
  *
- * The library calls these from its own threads; each call takes the GIL. An exception of the function stops the iteration: its traceback is kept in
- * the dataset's own box (a list that Python gave) and raised again by whoever asked for the batch, the library carries its text.
+ * The library calls these from its own threads; each call takes the GIL. An exception of the
+ * function stops the iteration. Its traceback is kept in the dataset's own box (a list that Python
+ * passed in) and raised again in the thread that asked for the batch; the library carries its text.
  */
 #include "data.h"
 
@@ -10,15 +11,15 @@
 
 typedef struct python_function {
     door_state *state;
-    PyObject *module_holder; /* the Table type: keeps the module and so `state` alive */
+    PyObject *module_holder; /* the Table type: keeps the module and thereby `state` alive */
     PyObject *function;
-    PyObject *box; /* a list; gets the exception */
+    PyObject *box; /* a list; receives the exception */
 } python_function;
 
 static void function_free(void *context)
 {
     python_function *function = context;
-    if (!Py_IsInitialized()) /* the interpreter is gone; so is what it held */
+    if (!Py_IsInitialized()) /* the interpreter is gone, and so are its objects */
         return;
     PyGILState_STATE gil = PyGILState_Ensure();
     Py_XDECREF(function->function);
@@ -42,7 +43,7 @@ static python_function *function_new(door_state *state, PyObject *callable, PyOb
     return function;
 }
 
-/* The exception that is set goes into the box and its text into err. */
+/* Puts the current exception into the box and its text into err. */
 static int keep_exception(const python_function *function, const char *what, uni_error *err)
 {
     PyObject *type, *value, *traceback;
@@ -67,7 +68,7 @@ static int keep_exception(const python_function *function, const char *what, uni
     return status;
 }
 
-/* The answer must be a Table; the reference to what is in it goes to *out. */
+/* The result must be a Table; *out gets a reference to its table. */
 static int take_table(const python_function *function, PyObject *answer, const char *what,
                       uni_table **out, uni_error *err)
 {
@@ -79,7 +80,8 @@ static int take_table(const python_function *function, PyObject *answer, const c
 
 /* ---- Ctrl-C ---- */
 
-/* Threads that are in a user's function, under the GIL. Python delivers signals to the main thread only, which waits for their results. */
+/* Threads that are in a user function; guarded by the GIL. Python delivers signals only to the main
+ * thread, which waits for their results. */
 static unsigned long running[64];
 static int num_running;
 
@@ -128,7 +130,8 @@ static int call_map(void *context, uni_table *in, uni_table **out, uni_error *er
     return status;
 }
 
-/* map(function, box, name, batch_size, changes_rows, in_order, keeps_columns): function takes a Table and returns one. */
+/* map(function, box, name, batch_size, changes_rows, in_order, keeps_columns): function takes a
+ * Table and returns one. */
 PyObject *door_dataset_map(PyObject *self, PyObject *arguments)
 {
     door_state *state = door_state_of(self);
@@ -226,7 +229,8 @@ static void call_close(void *context, void *cursor)
     PyGILState_Release(gil);
 }
 
-/* The names in a list, which keeps them; NULL with an exception, or without one when there is no list. */
+/* The names in a list, which keeps them alive. NULL with an exception, or without one if there is
+ * no list. */
 static const char **names_of(PyObject *list)
 {
     Py_ssize_t count = PyList_Check(list) ? PyList_Size(list) : 0;
@@ -241,8 +245,10 @@ static const char **names_of(PyObject *list)
     return names;
 }
 
-/* from_python(function, box, name, num_rows, block_rows, bytes, block_files): num_rows >= 0: function(begin, end) gives a Table; -1: function() gives an iterator of Tables;
- * block_rows (a buffer of int64): function(block) gives the Table of a block of so many rows; block_files: a list of as many names, or None. */
+/* from_python(function, box, name, num_rows, block_rows, bytes, block_files). num_rows >= 0:
+ * function(begin, end) returns a Table; -1: function() returns an iterator of Tables. block_rows (a
+ * buffer of int64): function(block) returns the Table of a block of that many rows; block_files: a
+ * list of as many names, or None. */
 PyObject *door_dataset_from_python(PyObject *class_, PyObject *arguments)
 {
     door_state *state = PyType_GetModuleState((PyTypeObject *)class_);
@@ -263,7 +269,7 @@ PyObject *door_dataset_from_python(PyObject *class_, PyObject *arguments)
             PyBuffer_Release(&rows);
         return NULL;
     }
-    uni_source_callbacks callbacks = { .name = name, .context = function, .free = function_free };
+    uni_source_functions callbacks = { .name = name, .context = function, .free = function_free };
     if (rows.buf) {
         callbacks.read_block = call_block;
         callbacks.block_rows = rows.buf;
@@ -281,7 +287,7 @@ PyObject *door_dataset_from_python(PyObject *class_, PyObject *arguments)
     }
     int status;
     Py_BEGIN_ALLOW_THREADS;
-    status = uni_dataset_from_callbacks(&out, &callbacks, &err);
+    status = uni_dataset_from_functions(&out, &callbacks, &err);
     Py_END_ALLOW_THREADS;
     PyMem_Free(files);
     if (rows.buf)

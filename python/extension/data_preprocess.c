@@ -1,8 +1,10 @@
 /*
- * data_preprocess.c - unisono._unisono.Preprocessor: fitted on a Dataset, applied to Datasets and Tables, saved as plain data. fit reads without the GIL.
+ * data_preprocess.c - unisono._unisono.Preprocessor: fitted on a Dataset, applied to Datasets and
+ * Tables, saved as plain data. fit reads without the GIL.
  */
 #include <unisono/preprocess.h>
 
+#include "data/shared.h"
 #include "data.h"
 
 typedef struct preprocessor_object {
@@ -112,7 +114,7 @@ static PyObject *preprocessor_apply(PyObject *self, PyObject *object)
     uni_error err = { 0 };
     if (!table)
         return NULL;
-    if (uni_preprocessor_apply(of(self), table, &out, &err) < 0)
+    if (uni__preprocessor_apply(&out, of(self), table, &err) < 0)
         return door_raise(door_state_of(self), &err);
     return door_table_take(door_state_of(self), out);
 }

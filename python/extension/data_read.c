@@ -1,17 +1,20 @@
 /*
- * data_read.c - Dataset.read(kind, paths, options): the library's sources. options is a dict with the names of the fields of uni_csv_options and its like;
- * what is not there has its default. The GIL is released while files are opened.
+ * data_read.c - Dataset.read(kind, paths, options): the library's sources. options is a dict with
+ * the field names of uni_csv_options and the like; missing ones have their default. Opening files
+ * releases the GIL.
  */
+#include "base/shared.h"
+#include "data/shared.h"
 #include "data.h"
 
 #include <string.h>
 
-/* What an options dict was turned into; the strings belong to the dict. */
+/* A parsed options dict; the strings belong to the dict. */
 typedef struct reading {
     PyObject *options;
     door_state *state;
     int num_paths;
-    const char **paths; /* whose bytes are kept in ... */
+    const char **paths; /* their bytes are kept in ... */
     PyObject *path_bytes;
     const char **columns, **column_names, **null_values, **names;
     uni_field *types;
@@ -62,7 +65,7 @@ static const char **names(reading *r, const char *key)
 static uni_dtype dtype(reading *r, const char *key)
 {
     const char *name = text(r, key);
-    int out = name ? uni_dtype_from_name(name) : 0;
+    int out = name ? uni__dtype_from_name(name) : 0;
     if (name && !out) {
         door_raise_text(PyExc_TypeError, "there is no element type %s", name);
         r->failed = true;
@@ -70,7 +73,7 @@ static uni_dtype dtype(reading *r, const char *key)
     return (uni_dtype)out;
 }
 
-/* (name, kind, dtype, shape) as Table.schema has them. */
+/* (name, kind, dtype, shape) as in Table.schema. */
 static bool one_type(PyObject *tuple, uni_field *field)
 {
     static const char *const kinds[] = { "", "number", "string", "binary", "list" };
@@ -78,7 +81,7 @@ static bool one_type(PyObject *tuple, uni_field *field)
     PyObject *shape;
     if (!PyArg_ParseTuple(tuple, "sssO!", &name, &kind, &element, &PyTuple_Type, &shape))
         return false;
-    *field = (uni_field){ .name = name, .dtype = (uni_dtype)uni_dtype_from_name(element) };
+    *field = (uni_field){ .name = name, .dtype = (uni_dtype)uni__dtype_from_name(element) };
     for (int i = 1; i <= UNI_FIELD_LIST; i++)
         if (strcmp(kinds[i], kind) == 0)
             field->kind = (uni_field_kind)i;
@@ -105,7 +108,7 @@ static void read_types(reading *r)
     r->num_types = (int)count;
 }
 
-/* Paths as the file system has them, which need not be UTF-8. */
+/* Paths in the file system's encoding, which need not be UTF-8. */
 static bool take_paths(reading *r, PyObject *paths)
 {
     Py_ssize_t count = PySequence_Size(paths);
@@ -165,7 +168,7 @@ static void end(reading *r)
         return status_;                                                                            \
     } while (0)
 
-/* Options that are words in every front end. */
+/* Options that are given as words in every front end. */
 static void words(reading *r, uni_csv_options *o)
 {
     static const char *const names_[] = { "delimiter",  "quote",     "encoding",
@@ -173,7 +176,7 @@ static void words(reading *r, uni_csv_options *o)
     for (size_t i = 0; i < sizeof names_ / sizeof names_[0] && !r->failed; i++) {
         const char *word = text(r, names_[i]);
         uni_error err = { 0 };
-        if (word && uni_csv_options_set(o, names_[i], word, &err) < 0) {
+        if (word && uni__csv_options_set(o, names_[i], word, &err) < 0) {
             door_raise_text(PyExc_ValueError, "%s", err.message);
             r->failed = true;
         }

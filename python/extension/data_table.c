@@ -1,7 +1,9 @@
 /*
- * data_table.c - unisono._unisono.Table: columns as they are, for Python to dress up. Numbers go out and come in without a copy; text
- * becomes a list of str or bytes in one call. The GIL protects all of this.
+ * data_table.c - unisono._unisono.Table: raw columns, which Python code wraps. Numbers go out and
+ * come in without a copy; text becomes a list of str or bytes in one call. The GIL protects all of
+ * this.
  */
+#include "data/shared.h"
 #include "data.h"
 
 #include <string.h>
@@ -56,7 +58,7 @@ int door_names(PyObject *list, const char ***out, Py_ssize_t *count)
     return 0;
 }
 
-/* ---- in ---- */
+/* ---- from Python ---- */
 
 static uni_array *array_or_null(door_state *state, PyObject *object, int *failed)
 {
@@ -137,7 +139,7 @@ static void table_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* ---- out ---- */
+/* ---- to Python ---- */
 
 static PyObject *array_out(door_state *state, uni_array *array)
 {
@@ -160,7 +162,7 @@ static PyObject *one_column(door_state *state, const uni_table_column *column)
     return tuple;
 }
 
-/* columns(): as Table(...) takes them. */
+/* columns(): in the form that Table(...) takes. */
 static PyObject *table_columns(PyObject *self, PyObject *unused)
 {
     door_state *state = door_state_of(self);
@@ -182,13 +184,13 @@ static PyObject *one_text(const uni_table_column *column, const char *data, cons
     Py_ssize_t size = (Py_ssize_t)(offsets[row + 1] - offsets[row]);
     if (column->valid && !((const uint8_t *)uni_array_data(column->valid))[row])
         return Py_NewRef(Py_None);
-    /* Readers check text; a path that is not UTF-8 comes as Python has such paths. */
+    /* Readers check text; a path that is not UTF-8 uses Python's surrogateescape. */
     return column->field.kind == UNI_FIELD_STRING
                ? PyUnicode_DecodeUTF8(text, size, "surrogateescape")
                : PyBytes_FromStringAndSize(text, size);
 }
 
-/* texts(index): a string, binary or object column as a list; of objects their bytes. */
+/* texts(index): a string, binary or object column as a list; objects as their bytes. */
 static PyObject *table_texts(PyObject *self, PyObject *argument)
 {
     const uni_table *table = ((table_object *)self)->table;
@@ -253,8 +255,8 @@ static PyObject *table_gather(PyObject *self, PyObject *argument)
     uni_error err = { 0 };
     if (PyObject_GetBuffer(argument, &rows, PyBUF_C_CONTIGUOUS) < 0)
         return NULL;
-    int status = uni_table_gather(&out, ((table_object *)self)->table, rows.buf,
-                                  (int64_t)(rows.len / (Py_ssize_t)sizeof(int64_t)), &err);
+    int status = uni__table_pick(&out, ((table_object *)self)->table, rows.buf,
+                                 (int64_t)(rows.len / (Py_ssize_t)sizeof(int64_t)), &err);
     PyBuffer_Release(&rows);
     return status < 0 ? door_raise(door_state_of(self), &err)
                       : door_table_take(door_state_of(self), out);
@@ -279,7 +281,7 @@ uni_table **door_tables_of(door_state *state, PyObject *list, int *count)
     return tables;
 }
 
-/* concat([table, ...]): one below the other. */
+/* concat([table, ...]): concatenates the rows. */
 static PyObject *table_concat(PyObject *class_, PyObject *list)
 {
     door_state *state = PyType_GetModuleState((PyTypeObject *)class_);
@@ -288,12 +290,13 @@ static PyObject *table_concat(PyObject *class_, PyObject *list)
     uni_error err = { 0 };
     if (!tables)
         return NULL;
-    int status = uni_table_concat(&out, tables, count, &err);
+    int status = uni__table_append(&out, tables, count, &err);
     PyMem_Free(tables);
     return status < 0 ? door_raise(state, &err) : door_table_take(state, out);
 }
 
-/* from_arrow(address of an ArrowSchema, address of an ArrowArray), as pyarrow's _export_to_c gives them; the array is taken. */
+/* from_arrow(address of an ArrowSchema, address of an ArrowArray), as exported by pyarrow's
+ * _export_to_c; takes ownership of the array. */
 static PyObject *table_from_arrow(PyObject *class_, PyObject *arguments)
 {
     door_state *state = PyType_GetModuleState((PyTypeObject *)class_);
@@ -302,8 +305,8 @@ static PyObject *table_from_arrow(PyObject *class_, PyObject *arguments)
     uni_table *out = NULL;
     if (!PyArg_ParseTuple(arguments, "KK", &schema, &array))
         return NULL;
-    if (uni_table_from_arrow(&out, (const struct ArrowSchema *)(uintptr_t)schema,
-                             (struct ArrowArray *)(uintptr_t)array, &err) < 0)
+    if (uni__table_from_arrow(&out, (const struct ArrowSchema *)(uintptr_t)schema,
+                              (struct ArrowArray *)(uintptr_t)array, &err) < 0)
         return door_raise(state, &err);
     return door_table_take(state, out);
 }
@@ -315,7 +318,7 @@ static PyObject *table_rows(PyObject *self, void *unused)
 
 static PyObject *table_bytes(PyObject *self, void *unused)
 {
-    return PyLong_FromSize_t(uni_table_bytes(((table_object *)self)->table));
+    return PyLong_FromSize_t(uni__table_bytes(((table_object *)self)->table));
 }
 
 static PyGetSetDef getters[] = {

@@ -1,12 +1,13 @@
 /*
- * door.h - what the files of the extension share. Only for this module.
+ * door.h - shared by the files of the extension. For this module only.
  *
- * The extension is the only place where Python meets libunisono. It uses the stable ABI (one binary for Python 3.11 and later) and the public
- * headers. It knows no pickles and no frameworks: it converts plain trees (None, bool, int, float, str, bytes, list, dict, Array) and
- * calls the library with the GIL released. Everything else is Python around it.
+ * The extension is the only code that connects Python and libunisono. It uses the stable ABI (one
+ * binary for Python 3.11 and later) and the public headers. It knows neither pickle nor frameworks:
+ * it converts plain trees (None, bool, int, float, str, bytes, list, dict, Array) and calls the
+ * library with the GIL released. Everything else is Python code around it.
  *
- * Threads: the GIL protects all of this. Long calls release it; a trainer or iterator that is in such a call is marked busy, and
- * a second thread that comes along gets an error instead of a race.
+ * Threads: the GIL protects all of this. Long calls release it; a trainer or iterator in such a
+ * call is marked busy, and a call from a second thread gets an error instead of a race.
  */
 #ifndef UNISONO_PYTHON_DOOR_H
 #define UNISONO_PYTHON_DOOR_H
@@ -28,23 +29,24 @@ typedef struct door_state {
 /* The state of the module that a heap type belongs to. */
 door_state *door_state_of(PyObject *object);
 
-/* helpers.c. Raises unisono.Error (or a class made of it) with the code's name and the message; returns NULL. */
+/* helpers.c. Raises unisono.Error (or a subclass) with the code's name and the message; returns
+ * NULL. */
 PyObject *door_raise(door_state *state, const uni_error *err);
 PyObject *door_raise_as(PyObject *class_, const uni_error *err);
-/* PyErr_Format, with escape sequences escaped: names may come from files. Returns NULL. */
+/* PyErr_Format with escape sequences escaped, because names may come from files. Returns NULL. */
 PyObject *door_raise_text(PyObject *class_, const char *format, ...);
-/* The other way: UNI_EFUNCTION with the text of an exception; returns the status. */
+/* The reverse: UNI_EFUNCTION with the text of an exception; returns the status. */
 int door_error_from(PyObject *value, uni_error *err);
 
-/* value.c. `convert` is called for what is no plain value, and its answer is converted in turn (NULL: TypeError). A new value or NULL with
- * an exception set. */
+/* value.c. Calls `convert` for anything that is not a plain value, and converts its result in turn
+ * (NULL: TypeError). Returns a new value, or NULL with an exception set. */
 uni_value *door_value_from(door_state *state, PyObject *object, PyObject *convert);
 /* NULL value is None. */
 PyObject *door_value_to(door_state *state, const uni_value *value);
 
 /* array.c */
 int door_array_init(PyObject *module, door_state *state);
-PyObject *door_array_wrap(door_state *state, uni_array *array); /* takes a reference of its own */
+PyObject *door_array_wrap(door_state *state, uni_array *array); /* takes its own reference */
 uni_array *door_array_of(PyObject *array); /* borrowed */
 
 /* trainer.c, iterator.c, session.c, checkpoint.c */
@@ -55,7 +57,7 @@ int door_tune_init(PyObject *module, door_state *state); /* tune.c */
 int door_comm_init(PyObject *module, door_state *state);
 PyObject *door_comm_open(door_state *state, uni_session *session, PyObject *tuple);
 typedef struct door_run door_run;
-/* Takes what run holds. */
+/* Takes over the contents of run. */
 PyObject *door_iterator_new(PyObject *trainer, uni_trainer *raw, door_run *run);
 PyObject *door_result(door_state *state, const uni_result *result);
 PyObject *door_worker_serve(PyObject *module, PyObject *call);
@@ -63,7 +65,7 @@ PyObject *door_open_session(PyObject *module, PyObject *unused);
 PyObject *door_template_serve(PyObject *module, PyObject *descriptor); /* template.c */
 extern PyMethodDef door_file_methods[];
 
-/* Adds value (a new reference, taken; NULL is passed on as failure) to a dict. */
+/* Adds value to a dict; takes over the reference (NULL means that the caller failed). */
 int door_put(PyObject *dict, const char *key, PyObject *value);
 PyObject *door_text(const char *text); /* NULL is None */
 

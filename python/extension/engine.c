@@ -1,5 +1,5 @@
 /*
- * engine.c - unisono._engine: the module, its exceptions, and how errors of the engine become them.
+ * engine.c - unisono._engine: the module, its exceptions, and the conversion of engine errors.
  */
 #include "engine.h"
 
@@ -94,7 +94,8 @@ static PyObject *make_error(const char *name, const char *doc, PyObject *error, 
     return made;
 }
 
-/* Error and Array are those of unisono._unisono: one exception and one array for all of the package. */
+/* Error and Array are those of unisono._unisono: one exception and one array type for the whole
+ * package. */
 static int add_errors(PyObject *module, engine_state *state)
 {
     PyObject *core = PyImport_ImportModule("unisono._unisono");

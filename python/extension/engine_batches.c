@@ -1,9 +1,12 @@
 /*
- * engine_batches.c - sources of batches: arrays in memory by the engine's own (no Python runs), and any Python iterator.
+ * engine_batches.c - sources of batches: arrays in memory through the engine (no Python code runs),
+ * and any Python iterator.
  *
- * A Python source is a function of the epoch that gives an iterator of (x, y, weight): lists of columns, weight maybe None. The GIL is taken
- * for each batch. What a batch borrows is held until the next one.
+ * A Python source is a function of the epoch that returns an iterator of (x, y, weight): lists of
+ * columns; weight may be None. Each batch takes the GIL. What a batch borrows is held until the
+ * next one.
  */
+#include "nn/shared.h"
 #include "engine.h"
 
 #include <string.h>
@@ -11,7 +14,7 @@
 typedef struct batches_object {
     PyObject_HEAD uni_batches *raw;
     bool python;
-    engine_column columns[2 * UNI_MODEL_MAX_INPUTS + 1]; /* that raw borrows from */
+    engine_column columns[2 * UNI_MODEL_MAX_INPUTS + 1]; /* raw borrows from these */
 } batches_object;
 
 typedef struct python_source {
@@ -194,7 +197,7 @@ static void batches_dealloc(PyObject *object)
     engine_free(object);
 }
 
-/* ---- as a Python iterator would: batches that the caller keeps ---- */
+/* ---- iteration from Python: batches that the caller keeps ---- */
 
 static PyObject *copy_column(engine_state *state, batches_object *self, const uni_column *column)
 {
@@ -242,7 +245,7 @@ static PyObject *batches_next(PyObject *object, PyObject *unused)
     int got;
     if (self->python) /* its text lives only until the next batch */
         return door_raise_text(PyExc_TypeError, "iterate over the Python source itself");
-    Py_BEGIN_ALLOW_THREADS got = uni_batches_next(self->raw, &batch, &err);
+    Py_BEGIN_ALLOW_THREADS got = uni_batches_next(&batch, self->raw, &err);
     Py_END_ALLOW_THREADS if (got < 0) return engine_raise(state, &err);
     if (got == 0)
         Py_RETURN_NONE;
@@ -266,7 +269,7 @@ static PyObject *batches_reset(PyObject *object, PyObject *epoch)
 
 static PyObject *batches_length(PyObject *object, void *unused)
 {
-    return PyLong_FromLongLong(uni_batches_length(((batches_object *)object)->raw));
+    return PyLong_FromLongLong(uni__batches_length(((batches_object *)object)->raw));
 }
 
 static PyMethodDef methods[] = {

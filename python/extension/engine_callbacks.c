@@ -1,8 +1,10 @@
 /*
- * engine_callbacks.c - callbacks of fit: objects of the user with Keras's on_* methods, and the engine's own by name.
+ * engine_callbacks.c - callbacks of fit: user objects with Keras's on_* methods, and the engine's
+ * own callbacks by name.
  *
- * A Python callback comes as (object, names): names has the methods that its class really overrides, and only those slots are filled, so that
- * nobody pays for batches that nobody looks at. All slots run on fit's thread and take the GIL for the call.
+ * A Python callback is passed as (object, names). names has the methods that its class actually
+ * overrides, and only those slots are filled, so that unused batch hooks cost nothing. All slots
+ * run on fit's thread and take the GIL for the call.
  */
 #include "engine.h"
 
@@ -11,10 +13,10 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- objects of the user ---- */
+/* ---- user objects ---- */
 
 typedef struct python_callback {
-    uni_fit_callback_class class_; /* of this one: only what is overridden */
+    uni_callback_class class_; /* of this one: only what is overridden */
     char name[100]; /* of its Python class: states are found again by it */
     engine_state *state;
     PyObject *target;
@@ -31,7 +33,7 @@ static PyObject *logs_dict(const uni_logs *logs)
     return dict;
 }
 
-/* target.method(index, logs), or target.method(logs) when index is negative */
+/* target.method(index, logs), or target.method(logs) if index is negative */
 static int call(void *self_, const char *method, long long index, const uni_logs *logs,
                 uni_error *err)
 {
@@ -157,11 +159,11 @@ static bool has(PyObject *names, const char *name)
     PyObject *text = PyUnicode_FromString(name);
     bool found = text && PySet_Contains(names, text) == 1;
     Py_XDECREF(text);
-    PyErr_Clear(); /* names that are no set have nothing */
+    PyErr_Clear(); /* names that are not a set contain nothing */
     return found;
 }
 
-static void fill_slots(uni_fit_callback_class *slots, PyObject *names)
+static void fill_slots(uni_callback_class *slots, PyObject *names)
 {
     slots->train_begin = has(names, "on_train_begin") ? train_begin : NULL;
     slots->train_end = has(names, "on_train_end") ? train_end : NULL;
@@ -184,16 +186,16 @@ static const char *class_name(PyObject *target)
 {
     PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(target), "__name__");
     const char *text = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
-    static char copy[100]; /* with the GIL */
+    static char copy[100]; /* guarded by the GIL */
     snprintf(copy, sizeof copy, "%s", text ? text : "a Python callback");
     Py_XDECREF(name);
     PyErr_Clear();
     return copy;
 }
 
-static uni_fit_callback *from_object(engine_state *state, PyObject *target, PyObject *names)
+static uni_callback *from_object(engine_state *state, PyObject *target, PyObject *names)
 {
-    uni_fit_callback *out = NULL;
+    uni_callback *out = NULL;
     uni_error err = { 0 };
     python_callback *self = PyMem_Calloc(1, sizeof *self);
     if (!self) {
@@ -203,9 +205,9 @@ static uni_fit_callback *from_object(engine_state *state, PyObject *target, PyOb
     self->state = state;
     self->target = Py_NewRef(target);
     snprintf(self->name, sizeof self->name, "%s", class_name(target));
-    self->class_ = (uni_fit_callback_class){ .name = self->name, .free = python_free };
+    self->class_ = (uni_callback_class){ .name = self->name, .free = python_free };
     fill_slots(&self->class_, names);
-    if (uni_fit_callback_new(&out, &self->class_, self, &err) < 0) {
+    if (uni_callback_new(&out, &self->class_, self, &err) < 0) {
         python_free(self);
         engine_raise(state, &err);
     }
@@ -234,12 +236,12 @@ static int look_for_signals(void *self_, uni_model *model, int64_t batch, uni_er
     return status;
 }
 
-uni_fit_callback *engine_callback_signals(engine_state *state)
+uni_callback *engine_callback_signals(engine_state *state)
 {
-    static const uni_fit_callback_class class_ = { .name = "signals",
-                                                   .batch_begin = look_for_signals,
-                                                   .free = free };
-    uni_fit_callback *out = NULL;
+    static const uni_callback_class class_ = { .name = "signals",
+                                               .batch_begin = look_for_signals,
+                                               .free = free };
+    uni_callback *out = NULL;
     uni_error err = { 0 };
     signal_watch *self = calloc(1, sizeof *self);
     if (!self) {
@@ -248,14 +250,14 @@ uni_fit_callback *engine_callback_signals(engine_state *state)
     }
     self->state = state;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &self->last);
-    if (uni_fit_callback_new(&out, &class_, self, &err) < 0) {
+    if (uni_callback_new(&out, &class_, self, &err) < 0) {
         free(self);
         engine_raise(state, &err);
     }
     return out;
 }
 
-/* ---- the engine's own ---- */
+/* ---- the engine's callbacks ---- */
 
 static uni_monitor_mode mode_of(const uni_value *o)
 {
@@ -265,7 +267,7 @@ static uni_monitor_mode mode_of(const uni_value *o)
                                       : UNI_MONITOR_AUTO;
 }
 
-static int make_checkpoint(uni_fit_callback **out, const uni_value *o, uni_error *err)
+static int make_checkpoint(uni_callback **out, const uni_value *o, uni_error *err)
 {
     return uni_callback_model_checkpoint(
         out, uni_dict_get_string(o, "path", ""),
@@ -279,21 +281,21 @@ static int make_checkpoint(uni_fit_callback **out, const uni_value *o, uni_error
         err);
 }
 
-static int make_backup(uni_fit_callback **out, const uni_value *o, uni_error *err)
+static int make_backup(uni_callback **out, const uni_value *o, uni_error *err)
 {
     return uni_callback_backup_and_restore(out, uni_dict_get_string(o, "directory", ""),
                                            uni_dict_get_int(o, "save_every_batches", 0),
                                            uni_dict_get_bool(o, "keep", false), err);
 }
 
-/* Python has given all numbers: a 0 is meant. */
+/* Python has passed all numbers, so a 0 is meant. */
 static double exact_float(const uni_value *o, const char *key)
 {
     double number = uni_dict_get_float(o, key, 0);
     return number != 0 ? number : UNI_EXACTLY_ZERO;
 }
 
-static int make_reduce_lr(uni_fit_callback **out, const uni_value *o, uni_error *err)
+static int make_reduce_lr(uni_callback **out, const uni_value *o, uni_error *err)
 {
     int patience = (int)uni_dict_get_int(o, "patience", 0);
     return uni_callback_reduce_lr_on_plateau(
@@ -309,28 +311,28 @@ static int make_reduce_lr(uni_fit_callback **out, const uni_value *o, uni_error 
         err);
 }
 
-static int make_tensorboard(uni_fit_callback **out, const uni_value *o, uni_error *err)
+static int make_tensorboard(uni_callback **out, const uni_value *o, uni_error *err)
 {
     return uni_callback_tensorboard(out, uni_dict_get_string(o, "directory", ""),
                                     (int)uni_dict_get_int(o, "histogram_freq", 0),
                                     uni_dict_get_bool(o, "every_batch", false), err);
 }
 
-static int make_csv(uni_fit_callback **out, const uni_value *o, uni_error *err)
+static int make_csv(uni_callback **out, const uni_value *o, uni_error *err)
 {
     return uni_callback_csv_logger(out, uni_dict_get_string(o, "path", ""),
                                    uni_dict_get_string(o, "separator", ",")[0],
                                    uni_dict_get_bool(o, "append", false), err);
 }
 
-static int make_terminate(uni_fit_callback **out, const uni_value *o, uni_error *err)
+static int make_terminate(uni_callback **out, const uni_value *o, uni_error *err)
 {
     return uni_callback_terminate_on_nan(out, err);
 }
 
 static const struct {
     const char *name;
-    int (*make)(uni_fit_callback **out, const uni_value *options, uni_error *err);
+    int (*make)(uni_callback **out, const uni_value *options, uni_error *err);
 } makers[] = {
     { "ModelCheckpoint", make_checkpoint },
     { "BackupAndRestore", make_backup },
@@ -340,9 +342,9 @@ static const struct {
     { "TerminateOnNaN", make_terminate },
 };
 
-static uni_fit_callback *from_name(engine_state *state, const char *name, PyObject *object)
+static uni_callback *from_name(engine_state *state, const char *name, PyObject *object)
 {
-    uni_fit_callback *out = NULL;
+    uni_callback *out = NULL;
     uni_error err = { 0 };
     int status = uni_error_set(&err, UNI_ENOTFOUND, "there is no callback \"%s\"", name);
     uni_value *options = door_value_from(&state->door, object, NULL);
@@ -357,7 +359,7 @@ static uni_fit_callback *from_name(engine_state *state, const char *name, PyObje
     return out;
 }
 
-uni_fit_callback *engine_callback_from(engine_state *state, PyObject *object)
+uni_callback *engine_callback_from(engine_state *state, PyObject *object)
 {
     PyObject *what, *how;
     if (!PyTuple_Check(object) || !PyArg_ParseTuple(object, "OO", &what, &how))

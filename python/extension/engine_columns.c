@@ -1,8 +1,10 @@
 /*
- * engine_columns.c - Python's data as columns: any C-contiguous buffer of numbers without a copy, and text as Strings.
+ * engine_columns.c - Python data as columns: any C-contiguous buffer of numbers without a copy, and
+ * text as Strings.
  *
- * Strings is an array of uni_string over the UTF-8 that Python's own objects hold (str keeps it once asked for, bytes are it), so that a column of
- * text is made once and nothing is copied. Batches of text are Strings again that point into the same objects.
+ * Strings is an array of uni_string over the UTF-8 that Python's own objects hold (a str caches its
+ * UTF-8 once requested; bytes already are), so that a column of text is built once and nothing is
+ * copied. Batches of text are again Strings that point into the same objects.
  */
 #include "engine.h"
 
@@ -13,7 +15,7 @@ typedef struct strings_object {
     int64_t count;
     int ndim;
     int64_t shape[UNI_TENSOR_MAX_DIMS];
-    PyObject *keeper; /* the list of str and bytes, or the Strings that this is a part of */
+    PyObject *keeper; /* the list of str and bytes, or the Strings that this is a slice of */
 } strings_object;
 
 /* ---- Strings ---- */
@@ -96,7 +98,7 @@ static int fill_strings(strings_object *self, PyObject *list)
     return 0;
 }
 
-/* Strings(list, shape): the list is the caller's last reference to it; it must not change any more. */
+/* Strings(list, shape): takes over the list, which must not change any more. */
 static PyObject *strings_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     engine_state *state = PyType_GetModuleState(type);

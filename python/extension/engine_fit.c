@@ -1,6 +1,8 @@
 /*
- * engine_fit.c - compile, fit, evaluate, predict and steps on single batches: Python's arguments as uni_fit_options, the call without the GIL.
+ * engine_fit.c - compile, fit, evaluate, predict and steps on single batches: converts Python's
+ * arguments to uni_fit_options and calls without the GIL.
  */
+#include "nn/shared.h"
 #include "engine.h"
 
 #include <string.h>
@@ -15,7 +17,7 @@ static int is_of(PyObject *item, PyTypeObject *type, const char *what)
     return -1;
 }
 
-/* A user's function lives as long as the model. */
+/* A user function lives as long as the model. */
 static int keep_function(PyObject *model, PyObject *function)
 {
     return function ? PyList_Append(((engine_model *)model)->functions, function) : 0;
@@ -84,7 +86,7 @@ static int read_weights(PyObject *object, float *out)
     return PyErr_Occurred() ? -1 : (int)count;
 }
 
-/* From now on the object borrows the optimizer from the model; the one before has none any more. */
+/* The object now borrows the optimizer from the model; the previous one loses its own. */
 static void give_optimizer(PyObject *model, PyObject *optimizer)
 {
     engine_model *self = (engine_model *)model;
@@ -94,7 +96,7 @@ static void give_optimizer(PyObject *model, PyObject *optimizer)
     ((engine_optimizer *)optimizer)->owner = Py_NewRef(model);
 }
 
-/* compile(optimizer, losses, loss_weights, metrics, accumulation): takes what they hold */
+/* compile(optimizer, losses, loss_weights, metrics, accumulation): takes over their contents */
 static PyObject *model_compile(PyObject *object, PyObject *arguments)
 {
     engine_state *state = engine_state_of(object);
@@ -145,7 +147,7 @@ static PyObject *model_compile(PyObject *object, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-/* An Optimizer for what a file brought along, or None. */
+/* An Optimizer for the one that came from a file, or None. */
 static PyObject *model_optimizer(PyObject *object, PyObject *unused)
 {
     engine_model *self = (engine_model *)object;
@@ -173,7 +175,7 @@ typedef struct fit_call {
     engine_column groups[GROUPS][UNI_MODEL_MAX_INPUTS];
     uni_column plain[GROUPS][UNI_MODEL_MAX_INPUTS];
     engine_column weights[2];
-    uni_fit_callback **callbacks;
+    uni_callback **callbacks;
     double *class_weight;
     uni_strategy *strategy;
 } fit_call;
@@ -186,7 +188,7 @@ static void fit_call_free(fit_call *call)
     engine_column_clear(&call->weights[0]);
     engine_column_clear(&call->weights[1]);
     for (int i = 0; call->callbacks && i < call->options.num_callbacks; i++)
-        uni_fit_callback_free(call->callbacks[i]);
+        uni_callback_free(call->callbacks[i]);
     PyMem_Free(call->callbacks);
     PyMem_Free(call->class_weight);
 }
@@ -204,7 +206,7 @@ static long long whole(PyObject *dict, const char *key)
     return item == Py_None ? 0 : PyLong_AsLongLong(item);
 }
 
-/* A group of columns, or NULL when there is none; *count is set. */
+/* A group of columns, or NULL if there is none; sets *count. */
 static const uni_column *columns(fit_call *call, PyObject *dict, const char *key, int group,
                                  int *count)
 {
@@ -252,9 +254,8 @@ static int read_callbacks(fit_call *call, PyObject *dict)
         return -1;
     }
     for (Py_ssize_t i = 0; i <= count; i++) {
-        uni_fit_callback *made = i < count
-                                     ? engine_callback_from(call->state, PyList_GetItem(list, i))
-                                     : engine_callback_signals(call->state);
+        uni_callback *made = i < count ? engine_callback_from(call->state, PyList_GetItem(list, i))
+                                       : engine_callback_signals(call->state);
         if (!made)
             return -1;
         call->callbacks[call->options.num_callbacks++] = made;
@@ -330,18 +331,18 @@ typedef int (*runner)(uni_model *model, fit_call *call, void *out, uni_error *er
 
 static int run_fit(uni_model *model, fit_call *call, void *out, uni_error *err)
 {
-    return call->strategy ? uni_strategy_fit(call->strategy, model, &call->options, out, err)
-                          : uni_model_fit(model, &call->options, out, err);
+    return call->strategy ? uni_strategy_fit(out, call->strategy, model, &call->options, err)
+                          : uni_model_fit(out, model, &call->options, err);
 }
 
 static int run_evaluate(uni_model *model, fit_call *call, void *out, uni_error *err)
 {
-    return uni_model_evaluate(model, &call->options, out, err);
+    return uni_model_evaluate(out, model, &call->options, err);
 }
 
 static int run_predict(uni_model *model, fit_call *call, void *out, uni_error *err)
 {
-    return uni_model_predict(model, &call->options, out, err);
+    return uni_model_predict(out, model, &call->options, err);
 }
 
 /* 0, or -1 with an exception */
@@ -389,7 +390,7 @@ static PyObject *model_predict(PyObject *object, PyObject *dict)
     uni_array *outputs[UNI_MODEL_MAX_INPUTS] = { NULL };
     if (run(object, dict, run_predict, outputs) < 0)
         return NULL;
-    int count = uni_model_num_outputs(((engine_model *)object)->raw);
+    int count = uni__model_num_outputs(((engine_model *)object)->raw);
     PyObject *list = PyList_New(count);
     for (int i = 0; i < count; i++) {
         PyObject *item = list ? door_array_wrap(&state->door, outputs[i]) : NULL;
@@ -405,7 +406,7 @@ static PyObject *model_predict(PyObject *object, PyObject *dict)
 /* ---- single batches ---- */
 
 static PyObject *on_batch(PyObject *object, PyObject *dict,
-                          int (*step)(uni_model *, const uni_batch *, uni_value **, uni_error *))
+                          int (*step)(uni_value **, uni_model *, const uni_batch *, uni_error *))
 {
     engine_state *state = engine_state_of(object);
     fit_call call;
@@ -424,7 +425,7 @@ static PyObject *on_batch(PyObject *object, PyObject *dict,
         batch.size = batch.global_size =
             batch.num_x > 0 && batch.x[0].ndim > 0 ? batch.x[0].shape[0] : 0;
         int status;
-        Py_BEGIN_ALLOW_THREADS status = step(raw, &batch, &logs, &err);
+        Py_BEGIN_ALLOW_THREADS status = step(&logs, raw, &batch, &err);
         Py_END_ALLOW_THREADS if (status < 0) engine_raise(state, &err);
     }
     engine_model_leave(object);
@@ -458,7 +459,7 @@ static PyObject *model_stop_training(PyObject *object, PyObject *unused)
 
 static PyObject *model_is_stopping(PyObject *object, PyObject *unused)
 {
-    return PyBool_FromLong(uni_model_is_stopping(((engine_model *)object)->raw));
+    return PyBool_FromLong(uni__model_is_stopping(((engine_model *)object)->raw));
 }
 
 PyMethodDef engine_fit_methods[] = {

@@ -1,7 +1,10 @@
 /*
- * engine_layers.c - layers and parameters. A layer is made from Keras's class name and config (what a file has), so that every layer of the engine is
- * here without a line of its own. A parameter's numbers are shared with NumPy, not copied.
+ * engine_layers.c - layers and parameters. A layer is created from Keras's class name and config
+ * (as in a file), so that every layer of the engine is available without code of its own. A
+ * parameter's numbers are shared with NumPy, not copied.
  */
+#include "base/shared.h"
+#include "nn/shared.h"
 #include "engine.h"
 
 #include <string.h>
@@ -12,7 +15,7 @@ int engine_dtype_from(const char *name)
 {
     if (strcmp(name, "string") == 0)
         return (int)UNI_STRING;
-    int dtype = uni_dtype_from_name(name);
+    int dtype = uni__dtype_from_name(name);
     if (!dtype)
         door_raise_text(PyExc_TypeError, "there is no element type \"%s\"", name);
     return dtype;
@@ -85,7 +88,7 @@ PyObject *engine_parameter_wrap(engine_state *state, uni_parameter *raw, uni_par
     return (PyObject *)self;
 }
 
-/* Parameter(name, shape): a variable that no model has */
+/* Parameter(name, shape): a variable outside any model */
 static PyObject *parameter_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     engine_state *state = PyType_GetModuleState(type);
@@ -103,7 +106,7 @@ static PyObject *parameter_new(PyTypeObject *type, PyObject *arguments, PyObject
     if (status < 0)
         return NULL;
     if (uni_parameters_new(&store, &err) < 0 ||
-        uni_parameters_add(store, &raw, name, UNI_PARAMETER_WEIGHT, spec.ndim, spec.dims, &err) <
+        uni_parameters_add(&raw, store, name, UNI_PARAMETER_WEIGHT, spec.ndim, spec.dims, &err) <
             0) {
         uni_parameters_free(store);
         return engine_raise(state, &err);
@@ -130,15 +133,15 @@ static void release_parameter(void *object)
     PyGILState_Release(gil);
 }
 
-/* The numbers themselves: what is written there is the weight. */
+/* The weights themselves: writing to the array changes them. */
 static PyObject *parameter_array(PyObject *object, PyObject *unused)
 {
     engine_parameter *self = (engine_parameter *)object;
     engine_state *state = engine_state_of(object);
     uni_array *array = NULL;
     uni_error err = { 0 };
-    if (uni_array_view(&array, UNI_F32, uni_parameter_ndim(self->raw),
-                       uni_parameter_shape(self->raw), uni_parameter_data(self->raw),
+    if (uni_array_view(&array, UNI_F32, uni_parameter_info_of(self->raw)->ndim,
+                       uni_parameter_info_of(self->raw)->shape, uni_parameter_data(self->raw),
                        release_parameter, object, &err) < 0)
         return engine_raise(state, &err);
     Py_INCREF(object);
@@ -154,23 +157,23 @@ static int parameter_getbuffer(PyObject *object, Py_buffer *view, int flags)
 
 static PyObject *parameter_name(PyObject *object, void *unused)
 {
-    return PyUnicode_FromString(uni_parameter_name(((engine_parameter *)object)->raw));
+    return PyUnicode_FromString(uni_parameter_info_of(((engine_parameter *)object)->raw)->name);
 }
 
 static PyObject *parameter_shape(PyObject *object, void *unused)
 {
     uni_parameter *raw = ((engine_parameter *)object)->raw;
-    return engine_shape_to(uni_parameter_ndim(raw), uni_parameter_shape(raw));
+    return engine_shape_to(uni_parameter_info_of(raw)->ndim, uni_parameter_info_of(raw)->shape);
 }
 
 static PyObject *parameter_trainable(PyObject *object, void *unused)
 {
-    return PyBool_FromLong(!uni_parameter_is_frozen(((engine_parameter *)object)->raw));
+    return PyBool_FromLong(!uni_parameter_info_of(((engine_parameter *)object)->raw)->is_frozen);
 }
 
 static PyObject *parameter_is_state(PyObject *object, void *unused)
 {
-    return PyBool_FromLong(uni_parameter_kind_of(((engine_parameter *)object)->raw) ==
+    return PyBool_FromLong(uni_parameter_info_of(((engine_parameter *)object)->raw)->kind ==
                            UNI_PARAMETER_STATE);
 }
 
@@ -239,7 +242,7 @@ static uni_layer *sentence_layer(const uni_value *config, const char *vectors)
     return uni_layer_named(layer, uni_dict_get_string(config, "name", "sentence_embedding"));
 }
 
-/* Keras gives use_causal_mask to the call; the engine's layer has it from the start. */
+/* Keras passes use_causal_mask to the call; the engine's layer has it from the start. */
 static uni_layer *causal_attention(const uni_value *config)
 {
     uni_layer *layer = uni_layer_multi_head_attention(
@@ -252,8 +255,8 @@ static uni_layer *causal_attention(const uni_value *config)
     return name ? uni_layer_named(layer, name) : layer;
 }
 
-/* Layer(class_name, config): as Keras writes them. SentenceEmbedding also takes "vectors", the path of a file, which no file of a model has;
- * MultiHeadAttention use_causal_mask. */
+/* Layer(class_name, config): as Keras writes them. SentenceEmbedding also takes "vectors", the path
+ * of a file, which model files never contain; MultiHeadAttention takes use_causal_mask. */
 static PyObject *layer_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     engine_state *state = PyType_GetModuleState(type);
@@ -275,7 +278,7 @@ static PyObject *layer_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
         raw = causal_attention(config);
         status = raw ? 0 : uni_error_set(&err, UNI_ENOMEM, "no memory for a layer");
     } else {
-        status = uni_layer_from_config(&raw, class_name, config, &err);
+        status = uni__layer_from_config(&raw, class_name, config, &err);
     }
     uni_value_free(config);
     if (status < 0)
@@ -300,7 +303,7 @@ static PyObject *layer_get_config(PyObject *object, PyObject *unused)
     engine_state *state = engine_state_of(object);
     uni_value *config = NULL;
     uni_error err = { 0 };
-    if (uni_layer_get_config(((engine_layer *)object)->raw, &config, &err) < 0)
+    if (uni__layer_get_config(((engine_layer *)object)->raw, &config, &err) < 0)
         return engine_raise(state, &err);
     PyObject *out = door_value_to(&state->door, config);
     uni_value_free(config);
@@ -342,9 +345,9 @@ static PyObject *layer_parameters(PyObject *object, PyObject *unused)
 {
     engine_layer *self = (engine_layer *)object;
     engine_state *state = engine_state_of(object);
-    /* While its model is being made there is no store to look into. */
+    /* While its model is under construction there is no store yet. */
     uni_model *model = self->owner ? ((engine_model *)self->owner)->raw : NULL;
-    bool built = model && uni_layer_is_built(self->raw);
+    bool built = model && uni__layer_is_built(self->raw);
     size_t count = built ? uni_layer_num_parameters(self->raw) : 0;
     uni_parameters *store = built ? uni_model_parameters(model) : NULL;
     PyObject *list = PyList_New((Py_ssize_t)count);
@@ -362,11 +365,11 @@ static PyObject *layer_parameters(PyObject *object, PyObject *unused)
 static PyObject *layer_children(PyObject *object, PyObject *unused)
 {
     engine_layer *self = (engine_layer *)object;
-    size_t count = self->owner ? uni_layer_num_children(self->raw) : 0;
+    size_t count = self->owner ? uni__layer_num_children(self->raw) : 0;
     PyObject *list = PyList_New((Py_ssize_t)count);
     for (size_t i = 0; list && i < count; i++) {
         PyObject *item =
-            engine_layer_wrap(engine_state_of(object), uni_layer_child(self->raw, i), self->owner);
+            engine_layer_wrap(engine_state_of(object), uni__layer_child(self->raw, i), self->owner);
         if (!item || PyList_SetItem(list, (Py_ssize_t)i, item) < 0) {
             Py_DECREF(list);
             return NULL;
@@ -383,19 +386,19 @@ static PyObject *layer_name(PyObject *object, void *unused)
 
 static PyObject *layer_class_name(PyObject *object, void *unused)
 {
-    return PyUnicode_FromString(uni_layer_class_of(((engine_layer *)object)->raw)->name);
+    return PyUnicode_FromString(uni__layer_class_of(((engine_layer *)object)->raw)->name);
 }
 
 static PyObject *layer_output(PyObject *object, void *unused)
 {
-    return engine_spec_to(uni_layer_output(((engine_layer *)object)->raw));
+    return engine_spec_to(uni__layer_output(((engine_layer *)object)->raw));
 }
 
 static PyObject *layer_is(PyObject *object, void *which)
 {
     engine_layer *self = (engine_layer *)object;
-    return PyBool_FromLong(which == NULL        ? uni_layer_is_trainable(self->raw)
-                           : which == (void *)1 ? uni_layer_is_built(self->raw)
+    return PyBool_FromLong(which == NULL        ? uni__layer_is_trainable(self->raw)
+                           : which == (void *)1 ? uni__layer_is_built(self->raw)
                                                 : self->owner != NULL);
 }
 
@@ -408,7 +411,7 @@ static int layer_set_trainable(PyObject *object, PyObject *value, void *unused)
     return 0;
 }
 
-/* move(model): the model that has it is part of this one now */
+/* move(model): its model has become part of this one */
 static PyObject *layer_move(PyObject *object, PyObject *model)
 {
     if (!Py_IS_TYPE(model, engine_state_of(object)->model))

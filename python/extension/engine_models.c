@@ -1,6 +1,9 @@
 /*
- * engine_models.c - models: made of layers, graphs, configs or files; their weights and files. fit and its relatives are in engine_fit.c.
+ * engine_models.c - models: from layers, graphs, configs or files; their weights and files.
+ * engine_fit.c has fit and its relatives.
  */
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "engine.h"
 
 #include <stdlib.h>
@@ -35,7 +38,7 @@ void engine_model_leave(PyObject *object)
     ((engine_model *)object)->depth--;
 }
 
-/* ---- making ---- */
+/* ---- constructors ---- */
 
 static engine_model *empty_model(PyObject *type)
 {
@@ -100,14 +103,15 @@ static PyObject *model_sequential(PyObject *type, PyObject *arguments)
     PyMem_Free(raw);
     if (status == 0)
         return (PyObject *)self;
-    for (Py_ssize_t i = 0; i < count; i++) /* gone with the failure */
+    for (Py_ssize_t i = 0; i < count; i++) /* freed by the failure */
         ((engine_layer *)PyList_GetItem(layers, i))->raw = NULL;
     Py_DECREF((PyObject *)self);
     return engine_raise(state, &err);
 }
 
-/* One entry of a graph: ("name", (dtype, shape)) is an input, (Layer, (indices), training) applies it, with training True, False or None. NULL with an exception set, or with the error on
- * the graph. */
+/* One entry of a graph: ("name", (dtype, shape)) is an input; (Layer, (indices), training) applies
+ * a layer, with training True, False or None. NULL with an exception set, or with the error on the
+ * graph. */
 static uni_symbol *add_node(engine_state *state, uni_graph *graph, PyObject *entry, PyObject *model,
                             uni_symbol **symbols, Py_ssize_t done)
 {
@@ -144,7 +148,7 @@ static uni_symbol *add_node(engine_state *state, uni_graph *graph, PyObject *ent
     }
     uni_layer *raw = layer->owner ? layer->raw : engine_layer_take(what, model);
     uni_symbol *symbol = uni_graph_apply_n(graph, raw, (int)count, inputs);
-    return training == Py_None ? symbol : uni_symbol_training(symbol, training == Py_True);
+    return training == Py_None ? symbol : uni__symbol_training(symbol, training == Py_True);
 }
 
 static int pick(uni_symbol **out, PyObject *list, uni_symbol **symbols, Py_ssize_t total)
@@ -165,7 +169,8 @@ static int pick(uni_symbol **out, PyObject *list, uni_symbol **symbols, Py_ssize
     return (int)count;
 }
 
-/* graph(name, nodes, inputs, outputs): nodes as add_node has them, inputs and outputs are indices of nodes */
+/* graph(name, nodes, inputs, outputs): nodes as in add_node, inputs and outputs are indices of
+ * nodes */
 static PyObject *model_graph(PyObject *type, PyObject *arguments)
 {
     engine_state *state = PyType_GetModuleState((PyTypeObject *)type);
@@ -196,7 +201,7 @@ static PyObject *model_graph(PyObject *type, PyObject *arguments)
         engine_raise(state, &err);
     if (!PyErr_Occurred())
         return (PyObject *)self;
-    for (Py_ssize_t i = 0; i < count; i++) { /* their layers are gone with the graph */
+    for (Py_ssize_t i = 0; i < count; i++) { /* their layers were freed with the graph */
         PyObject *entry = PyList_GetItem(nodes, i);
         PyObject *what = PyTuple_Check(entry) ? PyTuple_GetItem(entry, 0) : NULL;
         if (what && Py_IS_TYPE(what, state->layer) &&
@@ -213,7 +218,7 @@ static PyObject *model_from_config(PyObject *type, PyObject *object)
     uni_error err = { 0 };
     uni_value *config = door_value_from(&state->door, object, NULL);
     engine_model *self = config ? empty_model(type) : NULL;
-    int status = self ? uni_model_from_config(&self->raw, config, &err) : 0;
+    int status = self ? uni__model_read_config(&self->raw, config, &err) : 0;
     uni_value_free(config);
     if (status == 0)
         return (PyObject *)self;
@@ -238,7 +243,7 @@ static PyObject *model_load(PyObject *type, PyObject *arguments)
     return engine_raise(state, &err);
 }
 
-/* as_layer(): the model as a layer of another one; this object has none from now on */
+/* as_layer(): the model as a layer of another one; this object is empty afterwards */
 static PyObject *model_as_layer(PyObject *object, PyObject *unused)
 {
     engine_model *self = (engine_model *)object;
@@ -254,7 +259,7 @@ static PyObject *model_as_layer(PyObject *object, PyObject *unused)
     return out;
 }
 
-/* ---- what it is ---- */
+/* ---- queries ---- */
 
 static PyObject *model_build(PyObject *object, PyObject *specs)
 {
@@ -305,7 +310,7 @@ static PyObject *model_summary(PyObject *object, PyObject *unused)
 {
     char *text = NULL;
     uni_error err = { 0 };
-    if (uni_model_summary(((engine_model *)object)->raw, &text, &err) < 0)
+    if (uni_model_summary(&text, ((engine_model *)object)->raw, &err) < 0)
         return engine_raise(engine_state_of(object), &err);
     PyObject *out = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
     free(text);
@@ -315,13 +320,13 @@ static PyObject *model_summary(PyObject *object, PyObject *unused)
 static PyObject *model_specs(PyObject *object, void *outputs)
 {
     uni_model *raw = ((engine_model *)object)->raw;
-    int count = !uni_model_is_built(raw) ? 0
-                : outputs                ? uni_model_num_outputs(raw)
-                                         : uni_model_num_inputs(raw);
+    int count = !uni__model_is_built(raw) ? 0
+                : outputs                 ? uni__model_num_outputs(raw)
+                                          : uni__model_num_inputs(raw);
     PyObject *list = PyList_New(count);
     for (int i = 0; list && i < count; i++) {
-        PyObject *item =
-            engine_spec_to(outputs ? uni_model_output_spec(raw, i) : uni_model_input_spec(raw, i));
+        PyObject *item = engine_spec_to(outputs ? uni__model_output_spec(raw, i)
+                                                : uni__model_input_spec(raw, i));
         if (!item || PyList_SetItem(list, i, item) < 0) {
             Py_DECREF(list);
             return NULL;
@@ -332,12 +337,12 @@ static PyObject *model_specs(PyObject *object, void *outputs)
 
 static PyObject *model_name(PyObject *object, void *unused)
 {
-    return PyUnicode_FromString(uni_model_name(((engine_model *)object)->raw));
+    return PyUnicode_FromString(uni__model_name(((engine_model *)object)->raw));
 }
 
 static PyObject *model_built(PyObject *object, void *unused)
 {
-    return PyBool_FromLong(uni_model_is_built(((engine_model *)object)->raw));
+    return PyBool_FromLong(uni__model_is_built(((engine_model *)object)->raw));
 }
 
 static PyObject *model_store(PyObject *object, void *unused)
@@ -347,7 +352,7 @@ static PyObject *model_store(PyObject *object, void *unused)
 
 /* ---- weights and files ---- */
 
-static PyObject *give(PyObject *object, int (*get)(const uni_model *, uni_value **, uni_error *))
+static PyObject *give(PyObject *object, int (*get)(uni_value **, const uni_model *, uni_error *))
 {
     engine_state *state = engine_state_of(object);
     uni_value *value = NULL;
@@ -355,7 +360,7 @@ static PyObject *give(PyObject *object, int (*get)(const uni_model *, uni_value 
     uni_model *raw = engine_model_enter(object);
     if (!raw)
         return NULL;
-    int status = get(raw, &value, &err);
+    int status = get(&value, raw, &err);
     engine_model_leave(object);
     if (status < 0)
         return engine_raise(state, &err);
@@ -395,7 +400,7 @@ static PyObject *model_get_state(PyObject *object, PyObject *unused)
 
 static PyObject *model_get_config(PyObject *object, PyObject *unused)
 {
-    return give(object, uni_model_get_config);
+    return give(object, uni__model_get_config);
 }
 
 static PyObject *model_set_weights(PyObject *object, PyObject *weights)
@@ -408,7 +413,7 @@ static PyObject *model_set_state(PyObject *object, PyObject *weights)
     return put(object, weights, uni_model_set_state);
 }
 
-/* save_fit_state(path): inside of fit; a directory as uni_checkpoint_write_dict makes it */
+/* save_fit_state(path): inside fit; writes a directory like uni_checkpoint_write_dict */
 static PyObject *model_save_fit_state(PyObject *object, PyObject *arguments)
 {
     const char *path;
@@ -416,7 +421,7 @@ static PyObject *model_save_fit_state(PyObject *object, PyObject *arguments)
     uni_value *state = NULL;
     if (!PyArg_ParseTuple(arguments, "s", &path))
         return NULL;
-    int status = uni_model_get_fit_state(((engine_model *)object)->raw, &state, &err);
+    int status = uni__model_get_fit_state(((engine_model *)object)->raw, &state, &err);
     if (status == 0)
         status = uni_checkpoint_write_dict(path, state, &err);
     uni_value_free(state);
@@ -425,7 +430,8 @@ static PyObject *model_save_fit_state(PyObject *object, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-/* load_fit_state(path): for the next fit, or in its on_train_begin; the first epoch of its history */
+/* load_fit_state(path): for the next fit, or in its on_train_begin; returns the first epoch of its
+ * history */
 static PyObject *model_load_fit_state(PyObject *object, PyObject *arguments)
 {
     const char *path;
@@ -436,9 +442,9 @@ static PyObject *model_load_fit_state(PyObject *object, PyObject *arguments)
         return NULL;
     int status = uni_checkpoint_open(&file, path, &err);
     if (status == 0)
-        status = uni_checkpoint_read_dict(file, &state, &err);
+        status = uni_checkpoint_read_dict(&state, file, &err);
     if (status == 0)
-        status = uni_model_set_fit_state(((engine_model *)object)->raw, state, &err);
+        status = uni__model_set_fit_state(((engine_model *)object)->raw, state, &err);
     long first = (long)uni_dict_get_int(state, "first_epoch", 0);
     uni_checkpoint_close(file);
     uni_value_free(state);
@@ -486,14 +492,14 @@ static PyObject *model_call(PyObject *object, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "O!O!p", state->tape, &tape, &PyList_Type, &list, &training))
         return NULL;
     Py_ssize_t count = PyList_Size(list);
-    bool built = uni_model_is_built(self->raw);
+    bool built = uni__model_is_built(self->raw);
     if (is_elsewhere(object))
         return NULL;
     if (count < 1 || count > UNI_MODEL_MAX_INPUTS ||
-        (built && count != uni_model_num_inputs(self->raw))) {
+        (built && count != uni__model_num_inputs(self->raw))) {
         uni_error err = { 0 };
         uni_error_set(&err, UNI_EINVAL, "model %s has %d inputs, got %zd",
-                      uni_model_name(self->raw), built ? uni_model_num_inputs(self->raw) : 1,
+                      uni__model_name(self->raw), built ? uni__model_num_inputs(self->raw) : 1,
                       count);
         return engine_raise(state, &err);
     }
@@ -502,15 +508,15 @@ static PyObject *model_call(PyObject *object, PyObject *arguments)
             return NULL;
     uni_tape *raw = engine_tape_of(tape);
     int status;
-    bool as_step = uni_tape_set_training(raw, training);
+    bool as_step = uni__tape_set_training(raw, training);
     if (built) {
         Py_BEGIN_ALLOW_THREADS status = uni_model_call_n(self->raw, raw, inputs, outputs);
         Py_END_ALLOW_THREADS
-    } else { /* builds it: nobody else may come along */
+    } else { /* this builds it, so no other thread may use it */
         status = uni_model_call_n(self->raw, raw, inputs, outputs);
     }
-    uni_tape_set_training(raw, as_step);
-    int num_outputs = status < 0 ? 1 : uni_model_num_outputs(self->raw);
+    uni__tape_set_training(raw, as_step);
+    int num_outputs = status < 0 ? 1 : uni__model_num_outputs(self->raw);
     PyObject *out = PyList_New(num_outputs);
     for (int i = 0; out && i < num_outputs; i++) {
         PyObject *item = engine_tensor_wrap(tape, outputs[i]);

@@ -1,9 +1,10 @@
 /*
- * engine_objects.c - losses and metrics, by Keras's class names and configs or as functions of the user.
+ * engine_objects.c - losses and metrics, by Keras's class names and configs or as user functions.
  *
- * compile takes the raw objects out of these; a function of the user then lives with the model. Functions of the user run on the engine's threads,
- * one at a time (the GIL), on the engine's own tape.
+ * compile takes the raw objects out of these; a user function then lives with the model. User
+ * functions run on the engine's threads, one at a time (the GIL), on the engine's own tape.
  */
+#include "nn/shared.h"
 #include "engine.h"
 
 #include <string.h>
@@ -15,7 +16,7 @@ static PyObject *is_taken(engine_state *state)
                                                         "new one" });
 }
 
-/* Config or NULL for None; *status -1 with an exception. */
+/* The config, or NULL for None; sets *status to -1 with an exception. */
 static uni_value *config_from(engine_state *state, PyObject *object, int *status)
 {
     *status = 0;
@@ -45,7 +46,7 @@ static uni_tensor *call_loss(void *context, uni_tape *tape, uni_tensor *target,
     return result ? out : uni_tape_fail(tape, UNI_EFUNCTION, "%s", err.message);
 }
 
-/* The context of a user's function lives in a capsule beside the function. */
+/* A capsule beside the function holds the context of a user function. */
 static void free_context(PyObject *capsule)
 {
     engine_function *self = PyCapsule_GetPointer(capsule, "unisono.function");
@@ -85,7 +86,7 @@ static PyObject *loss_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     } else {
         uni_value *config = config_from(state, how, &status);
         if (status == 0)
-            status = config ? uni_loss_from_config(&self->raw, name, config, &err)
+            status = config ? uni__loss_from_config(&self->raw, name, config, &err)
                             : uni_loss_new(&self->raw, name, NULL, &err);
         uni_value_free(config);
     }
@@ -133,7 +134,7 @@ static PyObject *loss_get_config(PyObject *object, PyObject *unused)
     uni_error err = { 0 };
     if (!((engine_loss *)object)->raw)
         return is_taken(state);
-    if (uni_loss_get_config(((engine_loss *)object)->raw, &config, &err) < 0)
+    if (uni__loss_get_config(((engine_loss *)object)->raw, &config, &err) < 0)
         return engine_raise(state, &err);
     PyObject *out = door_value_to(&state->door, config);
     uni_value_free(config);
@@ -143,13 +144,13 @@ static PyObject *loss_get_config(PyObject *object, PyObject *unused)
 static PyObject *loss_name(PyObject *object, void *unused)
 {
     uni_loss *raw = ((engine_loss *)object)->raw;
-    return raw ? PyUnicode_FromString(uni_loss_name(raw)) : is_taken(engine_state_of(object));
+    return raw ? PyUnicode_FromString(uni__loss_name(raw)) : is_taken(engine_state_of(object));
 }
 
 static PyObject *loss_reduction(PyObject *object, void *unused)
 {
     uni_loss *raw = ((engine_loss *)object)->raw;
-    return raw ? PyLong_FromLong(uni_loss_reduction(raw)) : is_taken(engine_state_of(object));
+    return raw ? PyLong_FromLong(uni__loss_reduction(raw)) : is_taken(engine_state_of(object));
 }
 
 static PyMethodDef loss_methods[] = {
@@ -233,7 +234,7 @@ static PyObject *metric_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     } else {
         uni_value *config = config_from(state, how, &status);
         if (status == 0)
-            status = config ? uni_metric_from_config(&self->raw, name, config, &err)
+            status = config ? uni__metric_from_config(&self->raw, name, config, &err)
                             : uni_metric_new(&self->raw, name, NULL, &err);
         uni_value_free(config);
     }
@@ -300,12 +301,12 @@ static PyObject *metric_values(PyObject *object, PyObject *unused)
     uni_metric *raw = metric_of(object);
     if (!raw)
         return NULL;
-    size_t count = uni_metric_values(raw, NULL, 0);
+    size_t count = uni__metric_values(raw, NULL, 0);
     double *values = PyMem_Calloc(count + 1, sizeof *values);
     PyObject *list = values ? PyList_New((Py_ssize_t)count) : PyErr_NoMemory();
     if (values)
-        uni_metric_values(raw, values, count);
-    for (size_t i = 0; list && i < count; i++)
+        uni__metric_values(raw, values, count);
+    for (size_t i = 0; list && values && i < count; i++)
         PyList_SetItem(list, (Py_ssize_t)i, PyFloat_FromDouble(values[i]));
     PyMem_Free(values);
     return list;
@@ -315,7 +316,7 @@ static PyObject *metric_state(PyObject *object, PyObject *unused)
 {
     uni_metric *raw = metric_of(object);
     size_t size = 0;
-    double *state = raw ? uni_metric_state(raw, &size) : NULL;
+    double *state = raw ? uni__metric_state(raw, &size) : NULL;
     PyObject *list = raw ? PyList_New((Py_ssize_t)size) : NULL;
     for (size_t i = 0; list && i < size; i++)
         PyList_SetItem(list, (Py_ssize_t)i, PyFloat_FromDouble(state[i]));
@@ -326,7 +327,7 @@ static PyObject *metric_set_state(PyObject *object, PyObject *values)
 {
     uni_metric *raw = metric_of(object);
     size_t size = 0;
-    double *state = raw ? uni_metric_state(raw, &size) : NULL;
+    double *state = raw ? uni__metric_state(raw, &size) : NULL;
     if (!raw)
         return NULL;
     if (!PyList_Check(values) || PyList_Size(values) != (Py_ssize_t)size)
@@ -354,7 +355,7 @@ static PyObject *metric_copy(PyObject *object, PyObject *unused)
     if (!copy)
         return NULL;
     copy->function = Py_XNewRef(((engine_metric *)object)->function);
-    if (!(copy->raw = uni_metric_copy(raw))) {
+    if (!(copy->raw = uni__metric_copy(raw))) {
         Py_DECREF(copy);
         return PyErr_NoMemory();
     }
@@ -369,14 +370,14 @@ static PyObject *metric_merge(PyObject *object, PyObject *other)
     if (Py_TYPE(other) != Py_TYPE(object) || !metric_of(other))
         return PyErr_Occurred() ? NULL
                                 : door_raise_text(PyExc_TypeError, "not a metric: %R", other);
-    uni_metric_merge(raw, ((engine_metric *)other)->raw);
+    uni__metric_merge(raw, ((engine_metric *)other)->raw);
     Py_RETURN_NONE;
 }
 
 static PyObject *metric_name(PyObject *object, void *unused)
 {
     uni_metric *raw = metric_of(object);
-    return raw ? PyUnicode_FromString(uni_metric_name(raw)) : NULL;
+    return raw ? PyUnicode_FromString(uni__metric_name(raw)) : NULL;
 }
 
 static PyMethodDef metric_methods[] = {

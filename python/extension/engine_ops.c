@@ -1,7 +1,9 @@
 /*
- * engine_ops.c - operations as methods of the tape. Arguments are tensors, parameters, numbers or buffers; whatever is no float32 becomes so where the
- * engine computes with float32. Names of kinds are those of ops.h in lower case.
+ * engine_ops.c - operations as methods of the tape. Arguments are tensors, parameters, numbers or
+ * buffers; they are cast to float32 where the engine computes in float32. Names of kinds are those
+ * of ops.h in lower case.
  */
+#include "tensor/shared.h"
 #include "engine.h"
 
 #include <string.h>
@@ -84,7 +86,7 @@ static PyObject *op_activation(PyObject *tape, PyObject *arguments)
     float alpha = 0;
     if (!PyArg_ParseTuple(arguments, "sO|f", &name, &a, &alpha))
         return NULL;
-    int kind = uni_activation_from_name(name);
+    int kind = uni__activation_from_name(name);
     if (kind < 0)
         return door_raise_text(PyExc_ValueError, "there is no activation \"%s\"", name);
     uni_tensor *x = number_arg(tape, a);

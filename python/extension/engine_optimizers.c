@@ -1,9 +1,12 @@
 /*
- * engine_optimizers.c - optimizers. apply updates only the parameters it is given: the others of their store are frozen for the call.
+ * engine_optimizers.c - optimizers. apply updates only the parameters that it is given: the others
+ * of their store are frozen for the call.
  *
- * Gradients come straight from the tape (the flat buffer is used as it is), or as tensors that the user changed, which are copied into a buffer
- * of the optimizer's own.
+ * Gradients come directly from the tape, whose flat buffer is used in place, or as tensors that the
+ * user changed, which are copied into the optimizer's own buffer.
  */
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "engine.h"
 
 #include <math.h>
@@ -20,7 +23,8 @@ static uni_optimizer *get(PyObject *object)
     return raw;
 }
 
-/* A Python schedule: function(step) -> rate. Its exception fails the step and comes back as itself. */
+/* A Python schedule: function(step) -> rate. Its exception fails the step and is raised again
+ * unchanged. */
 static double call_schedule(void *context, int64_t step, uni_error *err)
 {
     engine_function *self = context;
@@ -50,7 +54,8 @@ static int set_schedule(engine_optimizer *self, engine_state *state, PyObject *f
     return 0;
 }
 
-/* Optimizer(class_name, config, schedule=None): schedule is a function of the step instead of config's learning_rate */
+/* Optimizer(class_name, config, schedule=None): schedule is a function of the step that replaces
+ * config's learning_rate */
 static PyObject *optimizer_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     engine_state *state = PyType_GetModuleState(type);
@@ -63,7 +68,7 @@ static PyObject *optimizer_new(PyTypeObject *type, PyObject *arguments, PyObject
     engine_optimizer *self = config ? (engine_optimizer *)engine_new(type) : NULL;
     int status = self ? 0 : -1;
     if (status == 0)
-        status = uni_optimizer_from_config(&self->raw, name, config, &err);
+        status = uni__optimizer_from_config(&self->raw, name, config, &err);
     if (status == 0 && schedule != Py_None)
         status = set_schedule(self, state, schedule, &err);
     uni_value_free(config);
@@ -111,7 +116,7 @@ static int read_pairs(engine_state *state, PyObject *list, pair *pairs, Py_ssize
     return 0;
 }
 
-/* The buffer that all gradients are untouched parts of, or NULL. */
+/* The buffer that all gradients are unchanged parts of, or NULL. */
 static uni_gradients *common_buffer(const pair *pairs, Py_ssize_t count)
 {
     PyObject *common = count > 0 ? pairs[0].gradient->gradients : NULL;
@@ -122,13 +127,13 @@ static uni_gradients *common_buffer(const pair *pairs, Py_ssize_t count)
     return common ? ((engine_gradients *)common)->raw : NULL;
 }
 
-/* Gradients that the user changed, in a buffer of our own. */
+/* Copies gradients that the user changed into our own buffer. */
 static uni_gradients *copy_gradients(engine_optimizer *self, uni_parameters *store, pair *pairs,
                                      Py_ssize_t count)
 {
     engine_state *state = engine_state_of((PyObject *)self);
     uni_error err = { 0 };
-    if (self->scratch && uni_gradients_store(self->scratch) != store) {
+    if (self->scratch && uni__gradients_store(self->scratch) != store) {
         uni_gradients_free(self->scratch);
         self->scratch = NULL;
     }
@@ -141,7 +146,7 @@ static uni_gradients *copy_gradients(engine_optimizer *self, uni_parameters *sto
         uni_array *array = engine_tensor_array((PyObject *)pairs[i].gradient);
         if (!array)
             return NULL;
-        size_t size = uni_parameter_size(pairs[i].parameter);
+        size_t size = uni_parameter_info_of(pairs[i].parameter)->size;
         bool fits = uni_array_dtype(array) == UNI_F32 && uni_array_count(array) == size;
         if (fits)
             memcpy(uni_gradients_of(self->scratch, pairs[i].parameter), uni_array_data(array),
@@ -149,7 +154,7 @@ static uni_gradients *copy_gradients(engine_optimizer *self, uni_parameters *sto
         else
             door_raise_text(PyExc_ValueError,
                             "the gradient of %s does not have its shape (and float32)",
-                            uni_parameter_name(pairs[i].parameter));
+                            uni_parameter_info_of(pairs[i].parameter)->name);
         uni_array_unref(array);
         if (!fits)
             return NULL;
@@ -165,14 +170,14 @@ static bool is_listed(const pair *pairs, Py_ssize_t count, const uni_parameter *
     return false;
 }
 
-/* Freezes what is trainable and not listed; undo thaws it. Returns how many. */
+/* Freezes trainable parameters that are not listed; undo unfreezes them. Returns their number. */
 static size_t freeze_others(uni_parameters *store, const pair *pairs, Py_ssize_t count,
                             uni_parameter **frozen)
 {
     size_t others = 0, total = uni_parameters_count(store);
     for (size_t i = 0; i < total; i++) {
         uni_parameter *parameter = uni_parameters_at(store, i);
-        if (uni_parameter_is_frozen(parameter) || is_listed(pairs, count, parameter))
+        if (uni_parameter_info_of(parameter)->is_frozen || is_listed(pairs, count, parameter))
             continue;
         uni_parameter_freeze(parameter, true);
         frozen[others++] = parameter;
@@ -180,7 +185,7 @@ static size_t freeze_others(uni_parameters *store, const pair *pairs, Py_ssize_t
     return others;
 }
 
-/* apply(pairs, threads): pairs of (Tensor, Parameter), all of one store */
+/* apply(pairs, threads): pairs of (Tensor, Parameter), all from one store */
 static PyObject *optimizer_apply(PyObject *object, PyObject *arguments)
 {
     engine_state *state = engine_state_of(object);
@@ -219,7 +224,7 @@ static PyObject *optimizer_apply(PyObject *object, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-/* ---- the rest ---- */
+/* ---- other methods ---- */
 
 static PyObject *optimizer_get_config(PyObject *object, PyObject *unused)
 {
@@ -229,7 +234,7 @@ static PyObject *optimizer_get_config(PyObject *object, PyObject *unused)
     uni_error err = { 0 };
     if (!raw)
         return NULL;
-    if (uni_optimizer_get_config(raw, &config, &err) < 0)
+    if (uni__optimizer_get_config(raw, &config, &err) < 0)
         return engine_raise(state, &err);
     PyObject *out = door_value_to(&state->door, config);
     uni_value_free(config);
@@ -248,7 +253,7 @@ static int set_iterations(PyObject *object, PyObject *value, void *unused)
     long long number = value ? PyLong_AsLongLong(value) : -1;
     if (!raw || PyErr_Occurred())
         return -1;
-    uni_optimizer_set_iterations(raw, number);
+    uni__optimizer_set_iterations(raw, number);
     return 0;
 }
 
@@ -284,7 +289,7 @@ static PyObject *get_taken(PyObject *object, void *unused)
 static PyObject *get_name(PyObject *object, void *unused)
 {
     uni_optimizer *raw = get(object);
-    return raw ? PyUnicode_FromString(uni_optimizer_name(raw)) : NULL;
+    return raw ? PyUnicode_FromString(uni__optimizer_name(raw)) : NULL;
 }
 
 static PyObject *set_accumulation(PyObject *object, PyObject *arguments)
@@ -293,7 +298,7 @@ static PyObject *set_accumulation(PyObject *object, PyObject *arguments)
     int steps, waiting;
     if (!raw || !PyArg_ParseTuple(arguments, "ii", &steps, &waiting))
         return NULL;
-    uni_optimizer_set_accumulation(raw, steps, waiting);
+    uni__optimizer_set_accumulation(raw, steps, waiting);
     Py_RETURN_NONE;
 }
 

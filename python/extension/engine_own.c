@@ -1,19 +1,26 @@
 /*
- * engine_own.c - layers of the user's own: a Python object with build and call is a layer of the engine like any other, so that it can stand in a
- * Sequential or a graph, in fit, under a strategy and on a tape.
+ * engine_own.c - user-defined layers: a Python object with build and call is a layer of the engine
+ * like any other. It can be used in a Sequential or a graph, in fit, under a strategy and on a
+ * tape.
  *
- * The engine asks the object three things, each with the GIL: _engine_build(specs) makes weights and children (add_weight and add_child of its
- * Layer), _engine_infer(specs) says what comes out, _engine_call(tape, tensors...) computes on the engine's tape. How the object finds its children
- * and shapes (by running `call` on a tape of zeros) is Python's business: unisono/keras/_own.py.
+ * The engine calls three methods of the object, each with the GIL. _engine_build(specs) creates
+ * weights and children (add_weight and add_child of its Layer), _engine_infer(specs) returns the
+ * output's spec, _engine_call(tape, tensors...) computes on the engine's tape.
+ * unisono/keras/_own.py finds the children and shapes, by running `call` on a tape of zeros.
  *
- * The layer knows its object weakly: the object has the Layer, the Layer its model, and the model the engine's layer.
+ * The layer holds its object weakly: the object has the Layer, the Layer its model, and the model
+ * the engine's layer.
  *
- * A class is a struct of its own for every layer, because its name is the Python class's. Replicas call on several threads at once.
+ * Every layer has a class struct of its own, because the class name is that of the Python class.
+ * Replicas call on several threads at once.
  */
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "engine.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unisono/experimental/custom_layer.h>
 
 typedef struct own_layer {
     engine_state *state;
@@ -113,7 +120,7 @@ static void own_free(void *self_)
     Py_XDECREF(self->weak);
     PyGILState_Release(gil);
     free(self->name);
-    free(self->class_); /* nobody looks at it after this */
+    free(self->class_); /* unused from here on */
 }
 
 /* own(class_name, name or None, object) */
@@ -150,7 +157,8 @@ PyObject *engine_layer_own(PyObject *type, PyObject *arguments)
 
 /* ---- for _engine_build ---- */
 
-/* add_weight(name, shape, trainable, initializer, (value, mean, stddev, low, high, gain), seed, (l1, l2)): the parameter's whole name */
+/* add_weight(name, shape, trainable, initializer, (value, mean, stddev, low, high, gain), seed,
+ * (l1, l2)): returns the parameter's full name */
 PyObject *engine_layer_add_weight(PyObject *object, PyObject *arguments)
 {
     engine_state *state = engine_state_of(object);
@@ -174,11 +182,11 @@ PyObject *engine_layer_add_weight(PyObject *object, PyObject *arguments)
     Py_DECREF(pair);
     if (status < 0)
         return NULL;
-    if (uni_layer_add_parameter(((engine_layer *)object)->raw, &parameter, name,
+    if (uni_layer_add_parameter(&parameter, ((engine_layer *)object)->raw, name,
                                 trainable ? UNI_PARAMETER_WEIGHT : UNI_PARAMETER_STATE, spec.ndim,
                                 spec.dims, &initializer, NULL, &regularizer, &err) < 0)
         return engine_raise(state, &err);
-    return PyUnicode_FromString(uni_parameter_name(parameter));
+    return PyUnicode_FromString(uni_parameter_info_of(parameter)->name);
 }
 
 /* add_child(layer, specs): builds the layer for these inputs */
@@ -203,13 +211,13 @@ PyObject *engine_layer_add_child(PyObject *object, PyObject *arguments)
                       uni_layer_name(((engine_layer *)child)->raw));
         return engine_raise(state, &err);
     }
-    if (uni_layer_add_child(self->raw, engine_layer_take(child, self->owner), NULL, (int)count,
-                            specs, NULL, &err) < 0)
+    if (uni__layer_add_child(self->raw, engine_layer_take(child, self->owner), NULL, (int)count,
+                             specs, NULL, &err) < 0)
         return engine_raise(state, &err);
     Py_RETURN_NONE;
 }
 
-/* call_layer(layer, inputs, training=None) of a tape: None is the step's */
+/* call_layer(layer, inputs, training=None) of a tape: None takes the step's setting */
 PyObject *engine_tape_call_layer(PyObject *tape, PyObject *arguments)
 {
     engine_state *state = engine_state_of(tape);
@@ -227,9 +235,9 @@ PyObject *engine_tape_call_layer(PyObject *tape, PyObject *arguments)
             return NULL;
     uni_layer *raw = ((engine_layer *)layer)->raw;
     uni_tape *on = engine_tape_of(tape);
-    bool as_step = uni_tape_step(on)->training;
-    uni_tape_set_training(on, training == Py_None ? as_step : training == Py_True);
-    Py_BEGIN_ALLOW_THREADS out = uni_layer_call(raw, on, (int)count, inputs);
-    Py_END_ALLOW_THREADS uni_tape_set_training(on, as_step);
+    bool as_step = uni__tape_step(on)->training;
+    uni__tape_set_training(on, training == Py_None ? as_step : training == Py_True);
+    Py_BEGIN_ALLOW_THREADS out = uni__layer_call(raw, on, (int)count, inputs);
+    Py_END_ALLOW_THREADS uni__tape_set_training(on, as_step);
     return engine_tensor_wrap(tape, out);
 }

@@ -1,12 +1,13 @@
 /*
- * engine_strategy.c - strategies and their replicas. A loop of one's own is uni_strategy_run with a Python function: it is called on every replica's
- * thread, with the GIL, which the engine's long calls in it give up, so that replicas compute at the same time.
+ * engine_strategy.c - strategies and their replicas. A custom loop is uni_strategy_run with a
+ * Python function. Every replica's thread calls it with the GIL, which long engine calls inside it
+ * release, so that replicas compute at the same time.
  */
 #include "engine.h"
 
 typedef struct strategy_object {
     PyObject_HEAD uni_strategy *raw;
-    PyObject *session; /* whose communicator it uses */
+    PyObject *session; /* provides its communicator */
 } strategy_object;
 
 uni_strategy *engine_strategy_of(PyObject *object)
@@ -85,7 +86,7 @@ static PyObject *strategy_place_optimizer(PyObject *object, PyObject *optimizer)
 /* ---- replicas ---- */
 
 typedef struct replica_object {
-    PyObject_HEAD uni_replica_context *raw; /* NULL when its turn is over */
+    PyObject_HEAD uni_replica_context *raw; /* NULL after the run function returned */
     const uni_batch *part;
 } replica_object;
 
@@ -97,7 +98,7 @@ static uni_replica_context *replica_of(PyObject *object)
     return raw;
 }
 
-/* begin(tape, model or None, training, seed): the tape becomes the replica's */
+/* begin(tape, model or None, training, seed): the tape becomes the replica's tape */
 static PyObject *replica_begin(PyObject *object, PyObject *arguments)
 {
     engine_state *state = engine_state_of(object);
@@ -120,7 +121,7 @@ static PyObject *replica_begin(PyObject *object, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-/* apply(loss, optimizer): gradients, their sum over all replicas, the update */
+/* apply(loss, optimizer): gradients, their sum over all replicas, and the update */
 static PyObject *replica_apply(PyObject *object, PyObject *arguments)
 {
     engine_state *state = engine_state_of(object);
@@ -170,9 +171,9 @@ static PyObject *replica_number(PyObject *object, void *which)
         return NULL;
     switch ((intptr_t)which) {
     case 0:
-        return PyLong_FromLong(uni_replica_id(raw));
+        return PyLong_FromLong(uni_replica_info_of(raw)->id);
     case 1:
-        return PyLong_FromLong(uni_replica_count(raw));
+        return PyLong_FromLong(uni_replica_info_of(raw)->num_replicas);
     case 2:
         return PyLong_FromLongLong(self->part->size);
     default:
@@ -232,8 +233,8 @@ static int take_turn(uni_replica_context *raw, const uni_batch *part, void *cont
     return status;
 }
 
-/* run(function, size, first_sample, global_size): function(replica) on each replica's thread; the part of the batch that is each one's is
- * in replica.first_sample and size */
+/* run(function, size, first_sample, global_size): calls function(replica) on each replica's thread;
+ * replica.first_sample and size give its part of the batch */
 static PyObject *strategy_run(PyObject *object, PyObject *arguments)
 {
     uni_strategy *raw = engine_strategy_of(object);
@@ -244,7 +245,7 @@ static PyObject *strategy_run(PyObject *object, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "OLLL", &context.function, &size, &first_sample, &global_size))
         return NULL;
     uni_batch batch = { .size = size, .first_sample = first_sample, .global_size = global_size };
-    Py_BEGIN_ALLOW_THREADS status = uni_strategy_run(raw, take_turn, &context, &batch, NULL, &err);
+    Py_BEGIN_ALLOW_THREADS status = uni_strategy_run(NULL, raw, take_turn, &context, &batch, &err);
     Py_END_ALLOW_THREADS if (status < 0) return engine_raise(context.state, &err);
     Py_RETURN_NONE;
 }
@@ -279,17 +280,17 @@ static PyObject *strategy_reduce(PyObject *object, PyObject *arguments)
 
 static PyObject *get_replicas(PyObject *object, void *unused)
 {
-    return PyLong_FromLong(uni_strategy_num_replicas_in_sync(engine_strategy_of(object)));
+    return PyLong_FromLong(uni_strategy_info_of(engine_strategy_of(object))->num_replicas_in_sync);
 }
 
 static PyObject *get_chief(PyObject *object, void *unused)
 {
-    return PyBool_FromLong(uni_strategy_is_chief(engine_strategy_of(object)));
+    return PyBool_FromLong(uni_strategy_info_of(engine_strategy_of(object))->is_chief);
 }
 
 static PyObject *get_name(PyObject *object, void *unused)
 {
-    return PyUnicode_FromString(uni_strategy_name(engine_strategy_of(object)));
+    return PyUnicode_FromString(uni_strategy_info_of(engine_strategy_of(object))->name);
 }
 
 static PyMethodDef methods[] = {

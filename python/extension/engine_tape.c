@@ -1,9 +1,12 @@
 /*
- * engine_tape.c - tapes: a step's beginning and end, its gradients, and what operations are given.
+ * engine_tape.c - tapes: the beginning and end of a step, its gradients, and the arguments of
+ * operations.
  *
- * A tensor that left its tape, or is used on another one, enters as an input. What an input borrows is held until the next step; on a tape of the
- * engine's own (while it calls a function of the user) it is copied instead.
+ * A tensor that has left its tape, or is used on another one, enters as an input. What an input
+ * borrows is held until the next step; on a tape of the engine (while it calls a user function) it
+ * is copied instead.
  */
+#include "tensor/shared.h"
 #include "engine.h"
 
 #include <string.h>
@@ -34,7 +37,7 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     return (PyObject *)self;
 }
 
-/* The tensors that are still alive get their own numbers; then the step's memory may go. */
+/* Gives the live tensors their own numbers; then the step's memory may be freed. */
 int engine_tape_let_go(PyObject *tape)
 {
     engine_tape *self = (engine_tape *)tape;
@@ -66,7 +69,7 @@ static void tape_dealloc(PyObject *object)
     engine_free(object);
 }
 
-/* A buffer for the gradients of the model: the tape's own unless somebody still looks at it. */
+/* Prepares a buffer for the model's gradients: the tape's own unless it still has views. */
 static int prepare_gradients(engine_tape *self, engine_state *state, PyObject *model)
 {
     engine_gradients *old = (engine_gradients *)self->gradients;
@@ -79,7 +82,7 @@ static int prepare_gradients(engine_tape *self, engine_state *state, PyObject *m
         PyErr_SetString(PyExc_ValueError, "the model is not built yet");
         return -1;
     }
-    if (old && old->views == 0 && uni_gradients_store(old->raw) == store)
+    if (old && old->views == 0 && uni__gradients_store(old->raw) == store)
         return 0;
     engine_gradients *fresh = engine_gradients_new(state, model);
     if (!fresh)
@@ -152,7 +155,7 @@ static PyObject *gradient_of_tensor(engine_tape *self, engine_state *state, engi
     return engine_tensor_of_array(state, array);
 }
 
-/* gradient(loss, sources): a list; a source is a Parameter or a watched Tensor */
+/* gradient(loss, sources): returns a list; a source is a Parameter or a watched Tensor */
 static PyObject *tape_gradient(PyObject *object, PyObject *arguments)
 {
     engine_tape *self = (engine_tape *)object;
@@ -177,7 +180,7 @@ static PyObject *tape_gradient(PyObject *object, PyObject *arguments)
         else if (!Py_IS_TYPE(source, state->parameter))
             door_raise_text(PyExc_TypeError, "not a parameter or tensor: %R", source);
         else if (gradients &&
-                 uni_gradients_store(gradients->raw) == ((engine_parameter *)source)->store)
+                 uni__gradients_store(gradients->raw) == ((engine_parameter *)source)->store)
             item = engine_gradient_of(state, gradients, ((engine_parameter *)source)->raw);
         else
             item = Py_NewRef(Py_None);
@@ -197,7 +200,7 @@ static PyObject *tape_gradients(PyObject *object, void *unused)
 
 static PyObject *tape_threads(PyObject *object, void *unused)
 {
-    return PyLong_FromLong(uni_tape_threads(((engine_tape *)object)->raw));
+    return PyLong_FromLong(uni__tape_threads(((engine_tape *)object)->raw));
 }
 
 /* ---- arguments ---- */
@@ -208,7 +211,7 @@ static uni_tensor *input(engine_tape *self, uni_dtype dtype, int ndim, const int
     uni_error err = { 0 };
     uni_tensor *raw;
     if (self->borrowed && dtype != UNI_STRING) {
-        /* The engine's step may outlive this object: the numbers are copied to the tape. */
+        /* The engine's step may outlive this object, so the numbers are copied to the tape. */
         if ((raw = uni_tape_scratch(self->raw, dtype, ndim, shape)))
             memcpy(uni_tensor_data(raw), data, uni_tensor_count(raw) * uni_dtype_size(dtype));
     } else {
@@ -233,7 +236,7 @@ static uni_tensor *from_tensor(engine_tape *self, engine_tensor *tensor)
                  uni_array_shape(tensor->array), uni_array_data(tensor->array), (PyObject *)tensor);
 }
 
-/* Its keeper goes into held: a memoryview that holds the buffer, or the Strings. */
+/* Its owner goes into held: a memoryview that holds the buffer, or the Strings. */
 static uni_tensor *from_data(engine_tape *self, engine_state *state, PyObject *object)
 {
     engine_column column;
@@ -308,7 +311,7 @@ PyObject *engine_call_on_tape(engine_state *state, uni_tape *raw, PyObject *func
 
 static PyObject *tape_training(PyObject *object, void *unused)
 {
-    return PyBool_FromLong(uni_tape_step(((engine_tape *)object)->raw)->training);
+    return PyBool_FromLong(uni__tape_step(((engine_tape *)object)->raw)->training);
 }
 
 static PyMethodDef tape_methods[] = {

@@ -1,12 +1,14 @@
 /*
- * engine_tensors.c - tensors and gradients in Python's hands.
+ * engine_tensors.c - tensors and gradients as Python objects.
  *
- * The engine's tensors live until their tape begins its next step; Python's live as long as somebody has them. So a tape knows the Python tensors of its
- * step, and when it begins anew copies the numbers of those that are still alive (the loss that a loop adds up, the predictions it
- * prints); all others cost nothing.
+ * The engine's tensors live until their tape begins its next step; Python's live as long as they
+ * are referenced. So a tape tracks the Python tensors of its step. When it begins a new step, it
+ * copies the numbers of those that are still alive (the loss that a loop sums, the predictions that
+ * it prints); all others cost nothing.
  *
- * Gradients are views of the flat buffer that uni_tape_gradient fills, so that an optimizer that gets them back unchanged uses the buffer
- * itself. A buffer with views alive is not used again; the tape then makes another.
+ * Gradients are views of the flat buffer that uni_tape_gradient fills, so that an optimizer that
+ * gets them back unchanged uses the buffer itself. A buffer with live views is not reused; the tape
+ * then allocates another.
  */
 #include "engine.h"
 
@@ -30,7 +32,7 @@ PyObject *engine_tensor_link(engine_tape *tape, uni_tensor *raw)
     if (!self)
         return NULL;
     self->raw = raw;
-    self->tape = tape; /* not counted: the tape lets go of its tensors before it ends */
+    self->tape = tape; /* not counted: the tape releases its tensors before it ends */
     self->next = tape->first;
     self->link = &tape->first;
     if (tape->first)
@@ -59,7 +61,7 @@ PyObject *engine_tensor_of_array(engine_state *state, uni_array *array)
     return (PyObject *)self;
 }
 
-/* Its numbers in an array of its own; 0 or -1 with an exception. */
+/* Copies its numbers into an array of its own; 0, or -1 with an exception. */
 int engine_tensor_own(engine_tensor *self)
 {
     uni_error err = { 0 };
@@ -217,10 +219,11 @@ PyObject *engine_gradient_of(engine_state *state, engine_gradients *self, uni_pa
     uni_array *array = NULL;
     uni_error err = { 0 };
     float *data = uni_gradients_of(self->raw, parameter);
-    if (!data || uni_parameter_is_frozen(parameter))
+    if (!data || uni_parameter_info_of(parameter)->is_frozen)
         Py_RETURN_NONE;
-    if (uni_array_view(&array, UNI_F32, uni_parameter_ndim(parameter),
-                       uni_parameter_shape(parameter), data, release_gradients, self, &err) < 0)
+    if (uni_array_view(&array, UNI_F32, uni_parameter_info_of(parameter)->ndim,
+                       uni_parameter_info_of(parameter)->shape, data, release_gradients, self,
+                       &err) < 0)
         return engine_raise(state, &err);
     Py_INCREF((PyObject *)self);
     engine_tensor *tensor = (engine_tensor *)engine_tensor_of_array(state, array);
@@ -232,7 +235,7 @@ PyObject *engine_gradient_of(engine_state *state, engine_gradients *self, uni_pa
     return (PyObject *)tensor;
 }
 
-/* flat(): the whole buffer, for replicas that add theirs up */
+/* flat(): the whole buffer, for replicas that sum theirs */
 static PyObject *gradients_flat(PyObject *object, PyObject *unused)
 {
     engine_gradients *self = (engine_gradients *)object;

@@ -1,11 +1,15 @@
 /*
- * files.c - the module's functions: checkpoints and run directories, read and written without a trainer.
+ * files.c - module functions: read and write checkpoints and run directories without a trainer.
  */
 #include <stdlib.h>
 
+#include <unisono/comm.h>
 #include <unisono/run.h>
 
+#include "train/shared.h"
+#include "comm/shared.h"
 #include "door.h"
+#include "track/log_lines.h"
 
 static uni_checkpoint *open_checkpoint(PyObject *module, PyObject *argument)
 {
@@ -23,16 +27,17 @@ static PyObject *checkpoint_info(PyObject *module, PyObject *path)
     uni_checkpoint *checkpoint = open_checkpoint(module, path);
     if (!checkpoint)
         return NULL;
-    PyObject *metrics = door_value_to(state, uni_checkpoint_metrics(checkpoint));
+    PyObject *metrics = door_value_to(state, uni_checkpoint_info_of(checkpoint)->metrics);
     PyObject *out =
         metrics ? Py_BuildValue("{s:L,s:L,s:i,s:d,s:K,s:O,s:N}", "number",
-                                (long long)uni_checkpoint_number(checkpoint), "iteration",
-                                (long long)uni_checkpoint_iteration(checkpoint), "attempt",
-                                uni_checkpoint_attempt(checkpoint), "timestamp",
-                                uni_checkpoint_timestamp(checkpoint), "bytes",
-                                (unsigned long long)uni_checkpoint_bytes(checkpoint), "is_dict",
-                                uni_checkpoint_is_dict(checkpoint) ? Py_True : Py_False, "metrics",
-                                metrics)
+                                (long long)uni_checkpoint_info_of(checkpoint)->number, "iteration",
+                                (long long)uni_checkpoint_info_of(checkpoint)->iteration, "attempt",
+                                uni_checkpoint_info_of(checkpoint)->attempt, "timestamp",
+                                uni_checkpoint_info_of(checkpoint)->timestamp, "bytes",
+                                (unsigned long long)uni_checkpoint_info_of(checkpoint)->bytes,
+                                "is_dict",
+                                uni_checkpoint_info_of(checkpoint)->is_dict ? Py_True : Py_False,
+                                "metrics", metrics)
                 : NULL;
     uni_checkpoint_close(checkpoint);
     return out;
@@ -47,7 +52,7 @@ static PyObject *checkpoint_read(PyObject *module, PyObject *path)
     int status;
     if (!checkpoint)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS status = uni_checkpoint_read_dict(checkpoint, &dict, &err);
+    Py_BEGIN_ALLOW_THREADS status = uni_checkpoint_read_dict(&dict, checkpoint, &err);
     uni_checkpoint_close(checkpoint);
     Py_END_ALLOW_THREADS if (status < 0) return door_raise(state, &err);
     PyObject *out = door_value_to(state, dict);
@@ -80,7 +85,7 @@ static PyObject *checkpoint_latest(PyObject *module, PyObject *argument)
         Py_RETURN_NONE;
     if (status < 0)
         return door_raise(PyModule_GetState(module), &err);
-    PyObject *path = door_text(uni_checkpoint_path(checkpoint));
+    PyObject *path = door_text(uni_checkpoint_info_of(checkpoint)->path);
     uni_checkpoint_close(checkpoint);
     return path;
 }
@@ -153,10 +158,10 @@ static PyObject *run_description(PyObject *module, PyObject *argument)
         return NULL;
     if (uni_run_open(&run, path, NULL, &err) < 0)
         return door_raise(state, &err);
-    PyObject *out = door_value_to(state, uni_run_description(run));
+    PyObject *out = door_value_to(state, uni_run_info_of(run)->description);
     if (out)
         (void)door_put(out, "status",
-                       PyUnicode_FromString(uni_run_status_name(uni_run_status_of(run))));
+                       PyUnicode_FromString(uni_run_status_name(uni_run_info_of(run)->status)));
     uni_run_close(run);
     return out;
 }
@@ -167,7 +172,7 @@ static PyObject *run_check_owner(PyObject *module, PyObject *argument)
     const char *path = PyUnicode_AsUTF8AndSize(argument, NULL);
     if (!path)
         return NULL;
-    if (uni_run_check_owner(path, &err) < 0)
+    if (uni__run_check_owner(path, &err) < 0)
         return door_raise(PyModule_GetState(module), &err);
     Py_RETURN_NONE;
 }
@@ -178,7 +183,7 @@ static PyObject *run_make_place(PyObject *module, PyObject *argument)
     const char *path = PyUnicode_AsUTF8AndSize(argument, NULL);
     if (!path)
         return NULL;
-    if (uni_run_make_place(path, &err) < 0)
+    if (uni__run_make_place(path, &err) < 0)
         return door_raise(PyModule_GetState(module), &err);
     Py_RETURN_NONE;
 }
@@ -190,11 +195,72 @@ static PyObject *storage(PyObject *module, PyObject *argument)
     const char *asked = argument == Py_None ? NULL : PyUnicode_AsUTF8AndSize(argument, NULL);
     if (PyErr_Occurred())
         return NULL;
-    if (uni_run_storage(asked, &path, &err) < 0)
+    if (uni__run_storage(&path, asked, &err) < 0)
         return door_raise(PyModule_GetState(module), &err);
     PyObject *out = door_text(path);
     free(path);
     return out;
+}
+
+static PyObject *tf_config_place(PyObject *module, PyObject *text)
+{
+    const char *config = PyUnicode_AsUTF8AndSize(text, NULL);
+    uni_error err = { 0 };
+    int rank, size;
+    if (!config)
+        return NULL;
+    if (uni__comm_read_tf_config(config, &rank, &size, &err) < 0)
+        return door_raise(PyModule_GetState(module), &err);
+    return Py_BuildValue("(ii)", rank, size);
+}
+
+/* ---- the workers' logs ---- */
+
+static const char log_lines_name[] = "unisono.log_lines";
+
+static void log_lines_free(PyObject *capsule)
+{
+    uni__log_lines_free(PyCapsule_GetPointer(capsule, log_lines_name));
+}
+
+static PyObject *log_lines(PyObject *module, PyObject *arguments)
+{
+    const char *run_dir;
+    int num_ranks, from_end;
+    uni__log_lines *lines = NULL;
+    uni_error err = { 0 };
+    if (!PyArg_ParseTuple(arguments, "sip", &run_dir, &num_ranks, &from_end))
+        return NULL;
+    if (uni__log_lines_new(&lines, run_dir, num_ranks, NULL, from_end, &err) < 0)
+        return door_raise(PyModule_GetState(module), &err);
+    PyObject *capsule = PyCapsule_New(lines, log_lines_name, log_lines_free);
+    if (!capsule)
+        uni__log_lines_free(lines);
+    return capsule;
+}
+
+/* Appends (rank, bytes); drops a line if out of memory. */
+static void add_line(void *list, int rank, const char *line, size_t size)
+{
+    PyObject *pair = Py_BuildValue("(iy#)", rank, line, (Py_ssize_t)size);
+    if (!pair || PyList_Append(list, pair) < 0)
+        PyErr_Clear();
+    Py_XDECREF(pair);
+}
+
+static PyObject *log_lines_poll(PyObject *module, PyObject *arguments)
+{
+    PyObject *capsule;
+    int drain;
+    if (!PyArg_ParseTuple(arguments, "Op", &capsule, &drain))
+        return NULL;
+    uni__log_lines *lines = PyCapsule_GetPointer(capsule, log_lines_name);
+    PyObject *list = lines ? PyList_New(0) : NULL;
+    if (list && drain)
+        uni__log_lines_drain(lines, add_line, list);
+    else if (list)
+        uni__log_lines_poll(lines, add_line, list);
+    return list;
 }
 
 PyMethodDef door_file_methods[] = {
@@ -213,6 +279,10 @@ PyMethodDef door_file_methods[] = {
       "run_make_place(path): makes STORAGE/NAME, ours alone" },
     { "run_check_owner", run_check_owner, METH_O,
       "raises unless the run or experiment is yours alone" },
+    { "tf_config_place", tf_config_place, METH_O, "(rank, size) that TF_CONFIG says" },
+    { "log_lines", log_lines, METH_VARARGS, "log_lines(run_dir, num_ranks, from_end)" },
+    { "log_lines_poll", log_lines_poll, METH_VARARGS,
+      "log_lines_poll(lines, drain) -> [(rank, line)]" },
     { "storage", storage, METH_O, "the directory that a storage path means" },
     { NULL, NULL, 0, NULL },
 };

@@ -1,5 +1,6 @@
 /*
- * helpers.c - what both extension modules use: raising unisono.Error, and small things around dictionaries and text.
+ * helpers.c - shared by both extension modules: raising unisono.Error, and helpers for dictionaries
+ * and text.
  */
 #include <stdarg.h>
 #include <string.h>
@@ -11,9 +12,9 @@ door_state *door_state_of(PyObject *object)
     return PyType_GetModuleState(Py_TYPE(object));
 }
 
-/* The message as unisono._safe shows it: names from data and model files may hold escape sequences,
- * which a traceback would send to the terminal. Without that module (the interpreter is shutting
- * down) it is quoted ASCII. Takes the message. */
+/* The message as unisono._safe shows it: names from data and model files may contain escape
+ * sequences, which a traceback would send to the terminal. Without that module (the interpreter is
+ * shutting down) it is quoted ASCII. Takes over the message. */
 static PyObject *make_safe(PyObject *message)
 {
     if (!message)
@@ -49,7 +50,8 @@ PyObject *door_raise_text(PyObject *class_, const char *format, ...)
 /* class_(message) with code ("EWORKER") and status (-16). */
 PyObject *door_raise_as(PyObject *class_, const uni_error *err)
 {
-    if (err->code == UNI_ECANCELED && PyErr_Occurred()) /* by a signal, whose exception it is */
+    /* Canceled by a signal, whose exception is set. */
+    if (err->code == UNI_ECANCELED && PyErr_Occurred())
         return NULL;
     if (err->code == UNI_ENOMEM)
         return PyErr_NoMemory();

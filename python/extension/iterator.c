@@ -1,8 +1,8 @@
 /*
  * iterator.c - a run whose reports Python takes one iteration at a time.
  *
- * next() waits in slices, so that a signal's handler (KeyboardInterrupt) runs in between. The iterator keeps its trainer and the
- * sinks alive, which the run uses.
+ * next() waits in slices, so that signal handlers (KeyboardInterrupt) run in between. The iterator
+ * keeps its trainer and the sinks alive, which the run uses.
  */
 #include "door.h"
 #include "options.h"
@@ -29,13 +29,13 @@ PyObject *door_iterator_new(PyObject *trainer, uni_trainer *raw, door_run *run)
     }
     self->trainer = Py_NewRef(trainer);
     self->run = *run;
-    /* What pointed into *run points into ours now. */
+    /* Redirects pointers into *run to our copy. */
     if (run->options.policy)
         self->run.options.policy = &self->run.policy;
     if (run->options.sinks)
         self->run.options.sinks = self->run.sinks;
     Py_BEGIN_ALLOW_THREADS status =
-        uni_trainer_run_iterator(raw, &self->run.options, &self->iterator, &err);
+        uni_trainer_run_iterator(&self->iterator, raw, &self->run.options, &err);
     Py_END_ALLOW_THREADS if (status == 0) return (PyObject *)self;
     Py_DECREF(self);
     return door_raise(state, &err);
@@ -65,7 +65,8 @@ static PyObject *reports_to(door_state *state, const uni_reports *reports)
     return list;
 }
 
-/* A list of dictionaries by rank (None where a rank did not report), or None when the run is over, well or badly. */
+/* A list of dictionaries by rank (None if a rank did not report), or None when the run is over,
+ * whether it succeeded or failed. */
 static PyObject *iterator_next(PyObject *object, PyObject *unused)
 {
     iterator_object *self = (iterator_object *)object;
@@ -80,7 +81,7 @@ static PyObject *iterator_next(PyObject *object, PyObject *unused)
     do {
         self->busy = true;
         Py_BEGIN_ALLOW_THREADS status =
-            uni_iterator_next_within(self->iterator, SLICE_SECONDS, &reports, &err);
+            uni_iterator_next_within(&reports, self->iterator, SLICE_SECONDS, &err);
         Py_END_ALLOW_THREADS self->busy = false;
         if (PyErr_CheckSignals() < 0)
             return NULL;
@@ -97,7 +98,7 @@ static PyObject *iterator_result(PyObject *object, PyObject *unused)
     iterator_object *self = (iterator_object *)object;
     const uni_result *result = NULL;
     uni_error err = { 0 };
-    int status = uni_iterator_result(self->iterator, false, &result, &err);
+    int status = uni_iterator_result(&result, self->iterator, false, &err);
     if (!result)
         return status < 0 ? door_raise(door_state_of(object), &err) : PyErr_NoMemory();
     return door_result(door_state_of(object), result);

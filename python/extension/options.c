@@ -1,5 +1,6 @@
 /*
- * options.c - one table of names for each options struct: what the struct has, a dictionary may have. Unknown names are errors.
+ * options.c - one table of names per options struct: a dictionary may have the fields of the
+ * struct. Unknown names are errors.
  */
 #include <stddef.h>
 #include <string.h>
@@ -25,6 +26,7 @@ static const field trainer_fields[] = {
     T(launcher, TEXT),
     T(cpus_per_worker, NUMBER),
     T(memory_per_worker, NUMBER),
+    T(address_space_limit, NUMBER),
     T(use_gpu, TRUTH),
     T(gpus_per_worker, WHOLE),
     T(name, TEXT),
@@ -70,7 +72,7 @@ static const char **read_list(PyObject *list, door_strings *strings)
 {
     Py_ssize_t size = PyList_Size(list);
     const char **out = size < 0 ? NULL : PyMem_Calloc((size_t)size + 1, sizeof *out);
-    if (!out || strings->count == DOOR_STRINGS_MAX) {
+    if (!out || !strings || strings->count == DOOR_STRINGS_MAX) {
         PyMem_Free((void *)out);
         if (!PyErr_Occurred())
             PyErr_NoMemory();
@@ -236,7 +238,7 @@ static int add_sinks(door_state *state, door_run *run, PyObject *list)
     return 0;
 }
 
-/* (num_to_keep, attribute or None, order). Ranks may bring the same names, as with Ray. */
+/* (num_to_keep, attribute or None, order). Ranks may use the same names, as with Ray. */
 static int read_policy(door_run *run, PyObject *value)
 {
     int order;
@@ -286,7 +288,7 @@ int door_run_options(door_state *state, door_run *out, PyObject *asked)
         PyErr_SetString(PyExc_TypeError, "the options of a run are a dictionary");
         return -1;
     }
-    /* A copy of our own: the strings in it must outlive the run. */
+    /* Our own copy: its strings must outlive the run. */
     if (!(out->asked = PyDict_Copy(asked)))
         return -1;
     while (PyDict_Next(out->asked, &at, &key, &value)) {

@@ -1,4 +1,4 @@
-/* options.h - options of trainers and runs out of Python dictionaries. Only for this module. */
+/* options.h - options of trainers and runs from Python dictionaries. For this module only. */
 #ifndef UNISONO_PYTHON_OPTIONS_H
 #define UNISONO_PYTHON_OPTIONS_H
 
@@ -12,10 +12,10 @@ typedef struct door_strings {
 } door_strings;
 
 void door_strings_free(door_strings *strings);
-/* Strings stay those of the keywords: good as long as these. */
+/* Borrows strings from the keywords: valid as long as these. */
 int door_trainer_options(uni_trainer_options *out, PyObject *keywords, door_strings *strings);
 
-/* A run's options and what they point to. */
+/* A run's options and the data that they point to. */
 #define DOOR_SINKS_MAX 16
 struct door_run {
     uni_run_options options;

@@ -1,15 +1,17 @@
 /*
- * session.c - the worker's end: the session object, and the loop that runs functions.
+ * session.c - the worker's side: the session object, and the loop that runs functions.
  *
- * A session object is good while the function that was given it runs; afterwards every call says so. Waiting (a full ring, lockstep, the turn
- * of a checkpoint) happens without the GIL.
+ * A session object is valid while the function that received it runs; afterwards every call raises
+ * an error. Waiting (a full ring, lockstep, the turn of a checkpoint) happens without the GIL.
  */
 #include <stdlib.h>
+#include <unisono/experimental/session_state.h>
 
+#include "train/shared.h"
 #include "door.h"
 
 typedef struct session_object {
-    PyObject_HEAD uni_session *session; /* NULL when its function has returned */
+    PyObject_HEAD uni_session *session; /* NULL after its function has returned */
     bool owned; /* opened by open_session */
 } session_object;
 
@@ -99,7 +101,7 @@ static PyObject *session_load_checkpoint(PyObject *object, PyObject *unused)
     int status;
     if (!session)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS status = uni_session_load_checkpoint(session, &dict, &err);
+    Py_BEGIN_ALLOW_THREADS status = uni_session_load_checkpoint(&dict, session, &err);
     Py_END_ALLOW_THREADS if (status < 0) return door_raise(state, &err);
     PyObject *out = door_value_to(state, dict);
     uni_value_free(dict);
@@ -114,14 +116,15 @@ static PyObject *session_get_checkpoint(PyObject *object, PyObject *unused)
     int status;
     if (!session)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS status = uni_session_get_checkpoint(session, &checkpoint, &err);
+    Py_BEGIN_ALLOW_THREADS status = uni_session_get_checkpoint(&checkpoint, session, &err);
     Py_END_ALLOW_THREADS if (status < 0) return door_raise(door_state_of(object), &err);
-    PyObject *path = door_text(checkpoint ? uni_checkpoint_path(checkpoint) : NULL);
+    PyObject *path = door_text(checkpoint ? uni_checkpoint_info_of(checkpoint)->path : NULL);
     uni_checkpoint_close(checkpoint);
     return path;
 }
 
-/* set_dataset_state(name, state or None): what the next reports say of a dataset's iterator */
+/* set_dataset_state(name, state or None): the state of a dataset's iterator, sent with the next
+ * reports */
 static PyObject *session_set_dataset_state(PyObject *object, PyObject *arguments)
 {
     door_state *state = door_state_of(object);
@@ -134,20 +137,48 @@ static PyObject *session_set_dataset_state(PyObject *object, PyObject *arguments
         return NULL;
     if (given != Py_None && !(value = door_value_from(state, given, NULL)))
         return NULL;
-    int status = uni_session_set_dataset_state(session, name, value, &err);
+    int status = uni__session_set_dataset_state(session, name, value, &err);
     uni_value_free(value);
     if (status < 0)
         return door_raise(state, &err);
     Py_RETURN_NONE;
 }
 
-/* dataset_state(name): the state of all ranks that this attempt goes on from, or None */
+/* dataset_state(name): the state of all ranks from which this attempt resumes, or None */
 static PyObject *session_dataset_state(PyObject *object, PyObject *name)
 {
     uni_session *session = get(object);
     const char *text = session ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
-    return text ? door_value_to(door_state_of(object), uni_session_dataset_state(session, text))
+    return text ? door_value_to(door_state_of(object), uni__session_dataset_state(session, text))
                 : NULL;
+}
+
+/* set_state(name, bytes or None): kept for this rank across restarts */
+static PyObject *session_set_state(PyObject *object, PyObject *arguments)
+{
+    uni_session *session = get(object);
+    const char *name;
+    Py_buffer bytes = { 0 };
+    uni_error err = { 0 };
+    if (!session || !PyArg_ParseTuple(arguments, "sz*", &name, &bytes))
+        return NULL;
+    int status = uni_session_state_set(session, name, bytes.buf, (size_t)bytes.len, &err);
+    PyBuffer_Release(&bytes);
+    if (status < 0)
+        return door_raise(door_state_of(object), &err);
+    Py_RETURN_NONE;
+}
+
+/* state(name): the last value of set_state, or None */
+static PyObject *session_state(PyObject *object, PyObject *name)
+{
+    uni_session *session = get(object);
+    const char *text = session ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+    size_t size = 0;
+    const void *bytes = text ? uni_session_state_get(session, text, &size) : NULL;
+    if (text && !bytes)
+        Py_RETURN_NONE;
+    return text ? PyBytes_FromStringAndSize(bytes, (Py_ssize_t)size) : NULL;
 }
 
 static PyObject *session_checkpoint_dir(PyObject *object, PyObject *unused)
@@ -157,7 +188,7 @@ static PyObject *session_checkpoint_dir(PyObject *object, PyObject *unused)
     uni_error err = { 0 };
     if (!session)
         return NULL;
-    if (uni_session_checkpoint_dir(session, &path, &err) < 0)
+    if (uni_session_checkpoint_dir(&path, session, &err) < 0)
         return door_raise(door_state_of(object), &err);
     PyObject *out = door_text(path);
     free(path);
@@ -186,32 +217,34 @@ static PyObject *session_comm(PyObject *object, PyObject *tuple)
     return session ? door_comm_open(door_state_of(object), session, tuple) : NULL;
 }
 
-/* For unisono._engine, which opens strategies over this session: used at once, never kept. */
+/* For unisono._engine, which opens strategies over this session: used at once, never stored. */
 static PyObject *session_handle(PyObject *object, PyObject *unused)
 {
     uni_session *session = get(object);
     return session ? PyCapsule_New(session, "unisono.session", NULL) : NULL;
 }
 
-/* ---- what it knows ---- */
+/* ---- attributes ---- */
 
 static PyObject *get_number(PyObject *object, void *which)
 {
-    static int (*const getters[])(const uni_session *) = {
-        uni_session_world_rank,       uni_session_world_size, uni_session_local_rank,
-        uni_session_local_world_size, uni_session_node_rank,  uni_session_attempt,
-    };
     uni_session *session = get(object);
-    return session ? PyLong_FromLong(getters[(intptr_t)which](session)) : NULL;
+    if (!session)
+        return NULL;
+    const uni_session_info *info = uni_session_info_of(session);
+    const int numbers[] = { info->world_rank,       info->world_size, info->local_rank,
+                            info->local_world_size, info->node_rank,  info->attempt };
+    return PyLong_FromLong(numbers[(intptr_t)which]);
 }
 
 static PyObject *get_text(PyObject *object, void *which)
 {
-    static const char *(*const getters[])(const uni_session *) = { uni_session_experiment_name,
-                                                                   uni_session_run_dir,
-                                                                   uni_session_storage_path };
     uni_session *session = get(object);
-    return session ? door_text(getters[(intptr_t)which](session)) : NULL;
+    if (!session)
+        return NULL;
+    const uni_session_info *info = uni_session_info_of(session);
+    const char *const texts[] = { info->experiment_name, info->run_dir, info->storage_path };
+    return door_text(texts[(intptr_t)which]);
 }
 
 static PyObject *get_tree(PyObject *object, void *which)
@@ -219,11 +252,11 @@ static PyObject *get_tree(PyObject *object, void *which)
     uni_session *session = get(object);
     if (!session)
         return NULL;
-    return door_value_to(door_state_of(object),
-                         which ? uni_session_attachment(session) : uni_session_config(session));
+    return door_value_to(door_state_of(object), which ? uni__session_attachment(session)
+                                                      : uni_session_info_of(session)->config);
 }
 
-/* None on one host. */
+/* None on a single host. */
 static PyObject *get_secret(PyObject *object, void *unused)
 {
     uint8_t secret[UNI_SESSION_SECRET_BYTES];
@@ -238,7 +271,7 @@ static PyObject *get_secret(PyObject *object, void *unused)
 static PyObject *is_worker(PyObject *object, void *unused)
 {
     uni_session *session = get(object);
-    return session ? PyBool_FromLong(uni_session_is_worker(session)) : NULL;
+    return session ? PyBool_FromLong(uni_session_info_of(session)->is_worker) : NULL;
 }
 
 static PyGetSetDef getters[] = {
@@ -265,6 +298,8 @@ static PyMethodDef methods[] = {
     { "checkpoint_dir", session_checkpoint_dir, METH_NOARGS, NULL },
     { "set_dataset_state", session_set_dataset_state, METH_VARARGS, NULL },
     { "dataset_state", session_dataset_state, METH_O, NULL },
+    { "set_state", session_set_state, METH_VARARGS, NULL },
+    { "state", session_state, METH_O, NULL },
     { "comm", session_comm, METH_VARARGS, "a communicator of all ranks" },
     { "should_stop", session_should_stop, METH_NOARGS, NULL },
     { "request_stop", session_request_stop, METH_NOARGS, NULL },
@@ -293,11 +328,17 @@ typedef struct worker {
     PyObject *call;
 } worker;
 
-/* The exception's text becomes the error's message; Python's own side has printed the traceback. */
-static int say_exception(uni_error *err)
+/* The exception's text becomes the error's message, with its attribute `failure`. Python code has
+ * already printed the traceback. */
+static int say_exception(door_state *state, uni_value **failure, uni_error *err)
 {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    PyObject *left = value ? PyObject_GetAttrString(value, "failure") : NULL;
+    *failure = left ? door_value_from(state, left, NULL) : NULL;
+    PyErr_Clear();
+    Py_XDECREF(left);
     int status = door_error_from(value, err);
     Py_XDECREF(type);
     Py_XDECREF(value);
@@ -316,7 +357,7 @@ static int run_in_python(void *context, uni_session *session, const char *functi
     if (answer)
         *result = door_value_from(self->state, answer, NULL);
     if (!answer || !*result)
-        status = say_exception(err);
+        status = say_exception(self->state, result, err);
     if (object)
         ((session_object *)object)->session = NULL;
     Py_XDECREF(answer);
@@ -330,7 +371,7 @@ PyObject *door_worker_serve(PyObject *module, PyObject *call)
     worker self = { .state = PyModule_GetState(module), .call = call };
     uni_error err = { 0 };
     int code;
-    Py_BEGIN_ALLOW_THREADS code = uni_worker_serve(run_in_python, &self, &err);
+    Py_BEGIN_ALLOW_THREADS code = uni__worker_serve(run_in_python, &self, &err);
     Py_END_ALLOW_THREADS return code < 0 ? door_raise(self.state, &err) : PyLong_FromLong(code);
 }
 

@@ -1,11 +1,13 @@
 /*
- * template.c - the interpreter as a template: forks workers with everything that was imported (unisono/template.h).
+ * template.c - the interpreter as a template: forks workers with everything already imported
+ * (unisono/template.h).
  *
- * Called from the only thread of a process that has imported what workers need; the GIL stays held throughout, since nobody else could want it. Python's own
- * hooks run around each fork, as os.fork does it.
+ * Called from the only thread of a process that has imported what workers need. The GIL stays held
+ * throughout, since no other thread can want it. Python's own hooks run around each fork, as in
+ * os.fork.
  */
-#include <unisono/template.h>
 
+#include "train/shared.h"
 #include "door.h"
 
 extern char **environ;
@@ -37,12 +39,12 @@ static PyObject *environment(void)
 
 PyObject *door_template_serve(PyObject *module, PyObject *descriptor)
 {
-    const uni_template_hooks hooks = { .before_fork = before, .after_fork = after };
+    const uni__template_hooks hooks = { .before_fork = before, .after_fork = after };
     uni_error err = { 0 };
     long fd = PyLong_AsLong(descriptor);
     if (fd == -1 && PyErr_Occurred())
         return NULL;
-    int served = uni_template_serve((int)fd, &hooks, &err);
+    int served = uni__template_run((int)fd, &hooks, &err);
     if (served < 0)
         return door_raise(PyModule_GetState(module), &err);
     if (served == 1)

@@ -1,13 +1,13 @@
 /*
  * trainer.c - the trainer: options from keywords, runs from a dictionary, results as dictionaries.
  *
- * run and fit do not raise when a run failed: what a run left is worth having then most of all. Their answer has "error"; they raise
- * when there was no run at all. The call happens without the GIL, in whatever thread Python calls it from; `stop` may come from any other.
+ * run and fit do not raise if a run failed, because that is when its results matter most. Their
+ * result has "error"; they raise only if there was no run at all. The call runs without the GIL, in
+ * whichever thread Python calls it from; `stop` may come from any other.
  */
 #include <stdlib.h>
 
-#include <unisono/template.h>
-
+#include "train/shared.h"
 #include "door.h"
 #include "options.h"
 
@@ -87,14 +87,14 @@ static PyObject *trainer_shutdown(PyObject *object, PyObject *unused)
 
 static int put_ranks(door_state *state, PyObject *out, const uni_result *result)
 {
-    int size = uni_result_world_size(result);
+    int size = uni_result_info_of(result)->world_size;
     PyObject *returned = PyList_New(size), *metrics = PyList_New(size),
              *iterations = PyList_New(size);
     bool good = returned && metrics && iterations;
     for (int i = 0; good && i < size; i++) {
-        PyObject *value = door_value_to(state, uni_result_returned(result, i)),
-                 *last = door_value_to(state, uni_result_metrics(result, i)),
-                 *count = PyLong_FromLongLong(uni_result_iterations(result, i));
+        PyObject *value = door_value_to(state, uni_result_info_of(result)->returned[i]),
+                 *last = door_value_to(state, uni_result_info_of(result)->metrics[i]),
+                 *count = PyLong_FromLongLong(uni_result_info_of(result)->iterations[i]);
         good = value && last && count;
         PyList_SetItem(returned, i, value);
         PyList_SetItem(metrics, i, last);
@@ -112,17 +112,25 @@ PyObject *door_result(door_state *state, const uni_result *result)
     PyObject *out = PyDict_New();
     if (!out)
         return NULL;
-    const uni_error *error = uni_result_error(result);
+    const uni_error *error = uni_result_info_of(result)->error;
     PyObject *failure = error->code < 0 ? Py_BuildValue("(sis)", uni_status_name(error->code),
                                                         error->code, error->message)
                                         : Py_NewRef(Py_None);
+    const uni_value *left = uni_result_info_of(result)->failure;
     int status = door_put(out, "error", failure);
-    status |= door_put(out, "run_dir", door_text(uni_result_run_dir(result)));
-    status |= door_put(out, "latest_checkpoint", door_text(uni_result_latest_checkpoint(result)));
-    status |= door_put(out, "best_checkpoint", door_text(uni_result_best_checkpoint(result)));
-    status |= door_put(out, "latest_dict", door_value_to(state, uni_result_latest_dict(result)));
-    status |= door_put(out, "attempts", PyLong_FromLong(uni_result_attempts(result)));
-    status |= door_put(out, "exit_code", PyLong_FromLong(uni_result_exit_code(result)));
+    status |=
+        door_put(out, "failed_rank", PyLong_FromLong(uni_result_info_of(result)->failed_rank));
+    status |= door_put(out, "failure", door_value_to(state, left));
+    status |= door_put(out, "hint", door_text(uni__result_hint(result)));
+    status |= door_put(out, "run_dir", door_text(uni_result_info_of(result)->run_dir));
+    status |= door_put(out, "latest_checkpoint",
+                       door_text(uni_result_info_of(result)->latest_checkpoint));
+    status |=
+        door_put(out, "best_checkpoint", door_text(uni_result_info_of(result)->best_checkpoint));
+    status |=
+        door_put(out, "latest_dict", door_value_to(state, uni_result_info_of(result)->latest_dict));
+    status |= door_put(out, "attempts", PyLong_FromLong(uni_result_info_of(result)->attempts));
+    status |= door_put(out, "exit_code", PyLong_FromLong(uni_result_info_of(result)->exit_code));
     status |= put_ranks(state, out, result);
     if (status == 0)
         return out;
@@ -130,7 +138,7 @@ PyObject *door_result(door_state *state, const uni_result *result)
     return NULL;
 }
 
-typedef int (*run_call)(uni_trainer *, const uni_run_options *, uni_result **, uni_error *);
+typedef int (*run_call)(uni_result **, uni_trainer *, const uni_run_options *, uni_error *);
 
 static PyObject *run_with(PyObject *object, PyObject *asked, run_call call)
 {
@@ -144,7 +152,7 @@ static PyObject *run_with(PyObject *object, PyObject *asked, run_call call)
     if (enter(self) < 0)
         return NULL;
     if (door_run_options(state, &run, asked) == 0) {
-        Py_BEGIN_ALLOW_THREADS status = call(self->trainer, &run.options, &result, &err);
+        Py_BEGIN_ALLOW_THREADS status = call(&result, self->trainer, &run.options, &err);
         Py_END_ALLOW_THREADS if (result) answer = door_result(state, result);
         else if (status < 0) door_raise(state, &err);
     }
@@ -196,7 +204,7 @@ static PyObject *trainer_plan(PyObject *object, PyObject *unused)
     uni_error err = { 0 };
     if (enter(self) < 0)
         return NULL;
-    int status = uni_trainer_plan(self->trainer, NULL, &plan, &err);
+    int status = uni_trainer_plan(&plan, self->trainer, NULL, &err);
     self->busy = false;
     if (status < 0)
         return door_raise(door_state_of(object), &err);
@@ -213,7 +221,7 @@ static PyObject *trainer_use_template(PyObject *object, PyObject *descriptor)
     int status;
     if ((fd == -1 && PyErr_Occurred()) || enter(self) < 0)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS status = uni_trainer_use_template(self->trainer, (int)fd, &err);
+    Py_BEGIN_ALLOW_THREADS status = uni__trainer_use_template(self->trainer, (int)fd, &err);
     Py_END_ALLOW_THREADS self->busy = false;
     if (status < 0)
         return door_raise(door_state_of(object), &err);
@@ -222,7 +230,7 @@ static PyObject *trainer_use_template(PyObject *object, PyObject *descriptor)
 
 static PyObject *get_logdir(PyObject *self, void *unused)
 {
-    return door_text(uni_trainer_logdir(((trainer_object *)self)->trainer));
+    return door_text(uni__trainer_logdir(((trainer_object *)self)->trainer));
 }
 
 static PyObject *get_latest_run_dir(PyObject *self, void *unused)
@@ -232,7 +240,7 @@ static PyObject *get_latest_run_dir(PyObject *self, void *unused)
 
 static PyObject *get_is_started(PyObject *self, void *unused)
 {
-    return PyBool_FromLong(uni_trainer_is_started(((trainer_object *)self)->trainer));
+    return PyBool_FromLong(uni__trainer_is_started(((trainer_object *)self)->trainer));
 }
 
 static PyGetSetDef getters[] = {

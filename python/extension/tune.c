@@ -1,14 +1,18 @@
 /*
- * tune.c - tuners and their results (unisono/tune.h). One object is a tuner, or the results of a directory without one.
+ * tune.c - tuners and their results (unisono/tune.h). One object is a tuner, or the results of a
+ * directory without one.
  *
- * step() runs without the GIL and takes it back for what Python was asked to do: samplers, and a searcher of the user's own, an object with ask(trial) -> config, None (not
- * now) or False (no more), tell(trial, config, value) and restore(trial, config). What they raise ends the step and is raised from it.
+ * step() runs without the GIL and takes it for calls to Python: samplers, and a user-defined
+ * searcher, which is an object with ask(trial) -> config, None (not now) or False (no more),
+ * tell(trial, config, value) and restore(trial, config). An exception in these ends the step, which
+ * raises it.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unisono/tune.h>
 
+#include "tune/shared.h"
 #include "door.h"
 
 typedef struct tuner_object {
@@ -16,12 +20,12 @@ typedef struct tuner_object {
     uni_tuner *tuner;
     uni_tune_results *read; /* without a tuner */
     uni_value *spec_value, *attachment;
-    uni_tune_spec *spec;
+    uni__tune_spec *spec;
     PyObject *sampler, *searcher, *program;
-    const char *words[16]; /* of the program */
+    const char *words[16]; /* arguments of the program */
     uni_tune_sampler *samplers;
     uni_tune_searcher methods;
-    PyObject *raised[3]; /* by a callback, to be raised by step */
+    PyObject *raised[3]; /* by a callback; step raises it */
     bool busy;
 } tuner_object;
 
@@ -30,7 +34,7 @@ static const uni_tune_results *results_of(tuner_object *self)
     return self->tuner ? uni_tuner_results(self->tuner) : self->read;
 }
 
-/* ---- callbacks: any thread of the library's, without the GIL ---- */
+/* ---- callbacks: from any library thread, without the GIL ---- */
 
 static int keep_exception(tuner_object *self, uni_error *err)
 {
@@ -107,7 +111,7 @@ static int searcher_restore(void *context, int64_t trial, const uni_value *confi
     return searcher_call(context, "restore", trial, config, 0, false, err);
 }
 
-/* ---- life ---- */
+/* ---- life cycle ---- */
 
 static void tuner_dealloc(PyObject *object)
 {
@@ -115,7 +119,7 @@ static void tuner_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     Py_BEGIN_ALLOW_THREADS uni_tuner_free(self->tuner);
     Py_END_ALLOW_THREADS uni_tune_results_free(self->read);
-    uni_tune_spec_free(self->spec);
+    uni__tune_spec_free(self->spec);
     uni_value_free(self->spec_value);
     uni_value_free(self->attachment);
     for (uni_tune_sampler *at = self->samplers; at && at->name; at++) {
@@ -159,7 +163,8 @@ static PyObject *raise_from(tuner_object *self, const uni_error *err)
     return NULL;
 }
 
-/* Tuner(spec, program, attachment, sampler_names, sampler, searcher, resume, how): how has the flags of uni_tuner_open */
+/* Tuner(spec, program, attachment, sampler_names, sampler, searcher, resume, how): how has the
+ * flags of uni_tuner_open */
 static PyObject *tuner_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     PyObject *spec, *program, *attachment, *names, *sampler, *searcher;
@@ -184,11 +189,11 @@ static PyObject *tuner_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
          !(self->attachment = door_value_from(self->state, attachment, NULL))) ||
         make_samplers(self, names) < 0)
         goto fail;
-    if (uni_tune_spec_read(&self->spec, self->spec_value, &err) < 0) {
+    if (uni__tune_spec_read(&self->spec, self->spec_value, &err) < 0) {
         door_raise(self->state, &err);
         goto fail;
     }
-    options = *uni_tune_spec_options(self->spec);
+    options = *uni__tune_spec_options(self->spec);
     for (Py_ssize_t i = 0; program != Py_None && i < PyList_Size(program) && i < 15; i++)
         if (!(self->words[i] = PyUnicode_AsUTF8AndSize(PyList_GetItem(program, i), NULL)))
             goto fail;
@@ -260,7 +265,7 @@ static PyObject *tuner_stop(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* Ends the tuner and keeps what it found: the results are read back from the journal. */
+/* Ends the tuner and keeps its findings: reads the results back from the journal. */
 static PyObject *tuner_close(PyObject *object, PyObject *unused)
 {
     tuner_object *self = (tuner_object *)object;
@@ -269,7 +274,7 @@ static PyObject *tuner_close(PyObject *object, PyObject *unused)
     uni_tuner *tuner = self->tuner;
     uni_error err = { 0 };
     int status;
-    char *dir = strdup(uni_tuner_dir(tuner));
+    char *dir = strdup(uni_tune_info_of(uni_tuner_results(tuner))->dir);
     self->tuner = NULL;
     Py_BEGIN_ALLOW_THREADS uni_tuner_free(tuner);
     status = dir ? uni_tune_results_open(&self->read, dir, NULL, &err) : UNI_ENOMEM;
@@ -295,15 +300,18 @@ static PyObject *trial_at(tuner_object *self, int64_t i)
     if (!out)
         return NULL;
     int status = door_put(out, "trial", PyLong_FromLongLong(i));
+    status |= door_put(out, "status",
+                       door_text(uni_trial_status_name(uni_trial_info_of(results, i)->status)));
     status |=
-        door_put(out, "status", door_text(uni_trial_status_name(uni_trial_status_of(results, i))));
-    status |= door_put(out, "config", door_value_to(self->state, uni_trial_config(results, i)));
-    status |= door_put(out, "metrics", door_value_to(self->state, uni_trial_metrics(results, i)));
-    status |= door_put(out, "iterations", PyLong_FromLongLong(uni_trial_iterations(results, i)));
-    status |= door_put(out, "seconds", PyFloat_FromDouble(uni_trial_seconds(results, i)));
-    status |= door_put(out, "attempts", PyLong_FromLong(uni_trial_attempts(results, i)));
-    status |= door_put(out, "error", door_text(uni_trial_error(results, i)));
-    status |= door_put(out, "why", door_text(uni_trial_why(results, i)));
+        door_put(out, "config", door_value_to(self->state, uni_trial_info_of(results, i)->config));
+    status |= door_put(out, "metrics",
+                       door_value_to(self->state, uni_trial_info_of(results, i)->metrics));
+    status |=
+        door_put(out, "iterations", PyLong_FromLongLong(uni_trial_info_of(results, i)->iterations));
+    status |= door_put(out, "seconds", PyFloat_FromDouble(uni_trial_info_of(results, i)->seconds));
+    status |= door_put(out, "attempts", PyLong_FromLong(uni_trial_info_of(results, i)->attempts));
+    status |= door_put(out, "error", door_text(uni_trial_info_of(results, i)->error));
+    status |= door_put(out, "why", door_text(uni_trial_info_of(results, i)->why));
     status |= door_put(out, "dir", take_text(uni_trial_dir(results, i)));
     status |= door_put(out, "checkpoint", take_text(uni_trial_checkpoint(results, i, false)));
     status |= door_put(out, "best_checkpoint", take_text(uni_trial_checkpoint(results, i, true)));
@@ -316,7 +324,7 @@ static PyObject *trial_at(tuner_object *self, int64_t i)
 static PyObject *tuner_trials(PyObject *object, PyObject *unused)
 {
     tuner_object *self = (tuner_object *)object;
-    int64_t count = uni_tune_count(results_of(self));
+    int64_t count = uni_tune_info_of(results_of(self))->num_trials;
     PyObject *list = PyList_New(0);
     for (int64_t i = 0; list && i < count; i++) {
         PyObject *item = trial_at(self, i);
@@ -327,18 +335,21 @@ static PyObject *tuner_trials(PyObject *object, PyObject *unused)
     return list;
 }
 
-/* Those that failed for good: cheap, so that it can be asked all the time. */
+/* Trials that failed permanently: cheap enough to poll. */
 static PyObject *tuner_failures(PyObject *object, PyObject *unused)
 {
     const uni_tune_results *results = results_of((tuner_object *)object);
+    door_state *state = ((tuner_object *)object)->state;
     PyObject *list = PyList_New(0);
     if (uni_tune_count_status(results, UNI_TRIAL_ERROR) == 0)
         return list;
-    for (int64_t i = 0; list && i < uni_tune_count(results); i++) {
-        if (uni_trial_status_of(results, i) != UNI_TRIAL_ERROR)
+    for (int64_t i = 0; list && i < uni_tune_info_of(results)->num_trials; i++) {
+        if (uni_trial_info_of(results, i)->status != UNI_TRIAL_ERROR)
             continue;
         PyObject *item =
-            Py_BuildValue("(LN)", (long long)i, door_text(uni_trial_error(results, i)));
+            Py_BuildValue("(LNNN)", (long long)i, door_text(uni_trial_info_of(results, i)->error),
+                          take_text(uni_trial_dir(results, i)),
+                          door_value_to(state, uni_trial_info_of(results, i)->failure));
         if (!item || PyList_Append(list, item) < 0)
             Py_CLEAR(list);
         Py_XDECREF(item);
@@ -368,7 +379,7 @@ static PyObject *tuner_best(PyObject *object, PyObject *arguments)
     int64_t best;
     if (!PyArg_ParseTuple(arguments, "zzs", &metric, &mode, &scope) || scope_of(scope, &wanted) < 0)
         return NULL;
-    if (uni_tune_best(results_of(self), metric, mode, wanted, &best, &err) < 0)
+    if (uni_tune_best(&best, results_of(self), metric, mode, wanted, &err) < 0)
         return door_raise(self->state, &err);
     return PyLong_FromLongLong(best);
 }
@@ -378,7 +389,7 @@ static PyObject *tuner_csv(PyObject *object, PyObject *times)
     tuner_object *self = (tuner_object *)object;
     uni_error err = { 0 };
     char *text = NULL;
-    if (uni_tune_csv(results_of(self), PyObject_IsTrue(times) == 1, &text, &err) < 0)
+    if (uni_tune_csv(&text, results_of(self), PyObject_IsTrue(times) == 1, &err) < 0)
         return door_raise(self->state, &err);
     return take_text(text);
 }
@@ -414,24 +425,24 @@ static PyObject *tuner_reports(PyObject *object, PyObject *unused)
 
 static PyObject *get_dir(PyObject *object, void *unused)
 {
-    return door_text(uni_tune_results_dir(results_of((tuner_object *)object)));
+    return door_text(uni_tune_info_of(results_of((tuner_object *)object))->dir);
 }
 
 static PyObject *get_spec(PyObject *object, void *unused)
 {
     tuner_object *self = (tuner_object *)object;
-    return door_value_to(self->state, uni_tune_results_spec(results_of(self)));
+    return door_value_to(self->state, uni_tune_info_of(results_of(self))->spec);
 }
 
 static PyObject *get_finished(PyObject *object, void *unused)
 {
-    return PyBool_FromLong(uni_tune_results_finished(results_of((tuner_object *)object)));
+    return PyBool_FromLong(uni_tune_info_of(results_of((tuner_object *)object))->is_finished);
 }
 
 static PyObject *get_metrics(PyObject *object, void *unused)
 {
     tuner_object *self = (tuner_object *)object;
-    uni_value *names = uni_tune_metric_names(results_of(self));
+    uni_value *names = uni__tune_metric_names(results_of(self));
     PyObject *out = door_value_to(self->state, names);
     uni_value_free(names);
     return out;
@@ -441,9 +452,9 @@ static PyObject *get_counts(PyObject *object, void *unused)
 {
     const uni_tune_results *results = results_of((tuner_object *)object);
     PyObject *out = PyDict_New();
-    int status =
-        out ? door_put(out, "expected", PyLong_FromLongLong(uni_tune_results_expected(results)))
-            : -1;
+    int status = out ? door_put(out, "expected",
+                                PyLong_FromLongLong(uni_tune_info_of(results)->num_expected))
+                     : -1;
     for (int i = UNI_TRIAL_PENDING; status == 0 && i < UNI_TRIAL_STATUSES; i++)
         status = door_put(out, uni_trial_status_name(i),
                           PyLong_FromLongLong(uni_tune_count_status(results, i)));
@@ -466,7 +477,8 @@ static PyMethodDef methods[] = {
     { "stop", tuner_stop, METH_NOARGS, "from any thread" },
     { "close", tuner_close, METH_NOARGS, "ends the tuner, keeps the results" },
     { "trials", tuner_trials, METH_NOARGS, NULL },
-    { "failures", tuner_failures, METH_NOARGS, "[(trial, error)]" },
+    { "failures", tuner_failures, METH_NOARGS,
+      "[(trial, error, its directory, what its function left)]" },
     { "best", tuner_best, METH_VARARGS, "best(metric, mode, scope) -> number of the trial" },
     { "csv", tuner_csv, METH_O, "csv(with times)" },
     { "reports", tuner_reports, METH_NOARGS, "[(trial, iteration, metrics)]" },

@@ -1,8 +1,8 @@
 /*
  * value.c - plain Python trees to uni_value and back.
  *
- * Exact and close to the metal, because every report of every rank goes through here: no Python code runs for numbers, text,
- * lists and dictionaries. Whatever else there is, is given to the caller's `convert` first.
+ * Exact and fast, because every report of every rank passes through here: no Python code runs for
+ * numbers, text, lists and dictionaries. Anything else goes to the caller's `convert` first.
  */
 #include <string.h>
 
@@ -17,7 +17,7 @@ static uni_value *no_memory(uni_value *value)
     return value;
 }
 
-/* An item of a container: takes it over, or fails with the exception that is set. */
+/* Handles an item of a container: takes it over, or fails with the exception that is set. */
 static int keep(int status)
 {
     if (status < 0 && !PyErr_Occurred()) {
@@ -33,7 +33,7 @@ static uni_value *from_list(door_state *state, PyObject *object, PyObject *conve
 {
     uni_value *list = no_memory(uni_value_list());
     bool tuple = PyTuple_Check(object);
-    /* The size is asked again at every step: convert may run code that changes the list. */
+    /* Gets the size again in every step: convert may run code that changes the list. */
     for (Py_ssize_t i = 0; list && i < (tuple ? PyTuple_Size(object) : PyList_Size(object)); i++) {
         PyObject *item = tuple ? PyTuple_GetItem(object, i) : PyList_GetItem(object, i);
         Py_XINCREF(item);
@@ -62,7 +62,7 @@ static int put_pair(door_state *state, uni_value *dict, PyObject *key, PyObject 
     return value ? keep(uni_dict_take(dict, name, value)) : -1;
 }
 
-/* With a converter (reports) a key of any kind is its text. A new reference. */
+/* With a converter (reports), a key of any type becomes its text. A new reference. */
 static PyObject *key_text(PyObject *key, PyObject *convert)
 {
     if (PyUnicode_Check(key))

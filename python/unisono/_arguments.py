@@ -28,7 +28,7 @@ class Refused(NamedTuple):
     also: tuple = ()  # other values that ask for nothing, such as False where the default is None
 
 
-# function -> {argument: why ignoring it cannot change what the user gets}. Keep it short: speed, memory and looks are harmless, results are not.
+# function -> {argument: why ignoring it cannot change what the user gets}. Keep it short: speed, memory and looks are harmless, results are not. The look-alikes add theirs.
 # "unisono.data.*" holds for all functions and methods of a module.
 _BLOCKS = "how many blocks a dataset has: the rows and their order are the same"
 _SCHEDULING = "where and how many at once Ray runs the work: the rows are the same"
@@ -41,24 +41,13 @@ HARMLESS: dict[str, dict[str, str]] = {
         "scheduling_strategy": _SCHEDULING, "max_retries": _SCHEDULING, "resources": _SCHEDULING,
         "zero_copy_batch": "whether a batch may be a view of memory: the values are the same",
     },
-    "unisono.data.ActorPoolStrategy": {name: _SCHEDULING for name in (
-        "initial_size", "max_tasks_in_flight_per_actor", "max_concurrent_calls_per_actor", "enable_true_multi_threading")},
+    "unisono.data.ActorPoolStrategy": dict.fromkeys(("initial_size", "max_tasks_in_flight_per_actor", "max_concurrent_calls_per_actor", "enable_true_multi_threading"), _SCHEDULING),
     **{"unisono.data.%s.%s" % (kind, name): {"fetch_if_missing": "the columns are always known: there is no answer without them"}
        for kind in ("Dataset", "DataIterator", "DatasetPipeline") for name in ("schema", "columns")},
     "unisono.data.ReadTask": {"metadata": "what is known of a block before it is read: the rows are those of the block",
                               "schema": "what is known of a block before it is read: the columns are those of the block"},
     "unisono.data.read_json": {"lines": "whether a file is one list or has an object a line is read from the file"},
     "unisono.data.preprocessors.Concatenator": {"raise_if_missing": "a column that is missing is an error either way, as in Ray"},
-    "unisono.horovod.*": {
-        "device_dense": "where TensorFlow places the operation: only speed",
-        "device_sparse": "where TensorFlow places the operation: only speed",
-        "sparse_as_dense": "how sparse gradients travel, not what they add up to",
-        "num_groups": "how gradients are put together to travel; buckets are cut by size here",
-        "groups": "how gradients are put together to travel; buckets are cut by size here",
-        "use_locking": "of TensorFlow 1's optimizers, which are refused",
-    },
-    "unisono.horovod.tensorflow.allreduce": {"name": "labels an operation of the graph, which is the same on all ranks"},
-    "unisono.horovod.torch.broadcast_optimizer_state": {"model": "the state travels as a whole: no step of the model is needed to make it first"},
     **{"unisono.tune." + name: {"base": "the base of a logarithm does not change the distribution"}
        for name in ("loguniform", "qloguniform", "lograndint", "qlograndint")},
     "unisono.tune.search.BasicVariantGenerator.set_search_properties": {"config": "the library has the space from the experiment itself"},
@@ -86,28 +75,6 @@ HARMLESS: dict[str, dict[str, str]] = {
     "unisono.train.DataConfig": {
         "enable_shard_locality": "every worker reads its shard from the files itself: locality is only speed",
     },
-    "unisono.tf.function": {name: "operations run at once: there is no graph that it could change" for name in (
-        "autograph", "jit_compile", "reduce_retracing", "experimental_implements", "experimental_autograph_options",
-        "experimental_attributes", "experimental_relax_shapes", "experimental_compile", "experimental_follow_type_hints")},
-    **{"unisono.tf.data.Dataset." + name: {"num_parallel_calls": "only speed", "deterministic": "the order is always kept", "synchronous": "only speed",
-                                          "name": "only a name"}
-       for name in ("map", "batch", "shuffle", "filter", "prefetch", "repeat", "take", "skip", "from_generator", "from_tensor_slices", "from_tensors", "unbatch",
-                    "padded_batch", "concatenate", "shard", "zip", "range", "cache", "enumerate", "with_options")},
-    "unisono.tf.data.Dataset.prefetch": {"buffer_size": "only speed", "name": "only a name"},
-    "unisono.keras.Model.compile": {
-        "auto_scale_loss": "float32 needs no loss scaling", "run_eagerly": "operations run at once: there is no graph that it could change",
-        "jit_compile": "only speed", "steps_per_execution": "only speed: callbacks are called after every batch",
-    },
-    "unisono.keras.Model.predict": {"verbose": "predict prints no progress bar"},
-    "unisono.keras.utils.clear_session": {"free_memory": "memory is freed with the last reference to a model"},
-    "unisono.keras.layers.TextVectorization.adapt": {"batch_size": "the texts are read at once"},
-    "unisono.keras.Model.summary": {"line_length": "the table has a width of its own", "positions": "the table has a width of its own"},
-    "unisono.keras.models.load_model": {"safe_mode": "no code of a file is ever run"},
-    **{"unisono.keras.layers." + name: {
-        "seed": "random numbers come from the model's seed (keras.utils.set_random_seed), as initial weights do",
-        "flash_attention": "only speed", "use_cudnn": "only speed", "unroll": "only speed", "input_length": "Keras 3 ignores it, too",
-        "synchronized": "replicas always share their batch statistics",
-    } for name in ("Dropout", "MultiHeadAttention", "LSTM", "GRU", "BatchNormalization", "Embedding")},
     "unisono.train.torch.prepare_data_loader": {
         "auto_transfer": "overlaps the copies of batches to a GPU with compute: only speed",
     },

@@ -17,7 +17,6 @@ from unisono import _key
 from unisono._unisono import Array
 
 TAG = "__unisono__"
-DATASETS = "__unisono_datasets__"  # in a checkpoint's dictionary: where the datasets stood; users do not see it
 _PLAIN = (type(None), bool, float, str, bytes)
 _DTYPES = {"float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool", "float16", "bfloat16"}
 
@@ -39,7 +38,7 @@ def dumps(value: Any) -> bytes:
     return _pickler().dumps(value)
 
 
-def _remake(kind: type, arguments: tuple, state: dict[str, Any]) -> BaseException:
+def _remake(kind: type[BaseException], arguments: tuple, state: dict[str, Any]) -> BaseException:
     """An exception whose class cannot be made from its args again."""
     error: BaseException = kind.__new__(kind)
     error.args = arguments
@@ -332,7 +331,7 @@ def decode(value: Any, allow_pickle: bool = False) -> Any:
     if kind is dict:
         if TAG in value:
             return _decode_tagged(value, allow_pickle)
-        return {key: decode(item, allow_pickle) for key, item in value.items() if key != DATASETS}
+        return {key: decode(item, allow_pickle) for key, item in value.items()}
     if kind is list:
         return [decode(item, allow_pickle) for item in value]
     if kind is Array:

@@ -10,27 +10,16 @@ import sys
 import threading
 import time
 
-from unisono import _codec, _key, _safe, _same_keras, _unisono
+from unisono import _codec, _failure, _safe, _same_keras, _unisono
 from unisono._unisono import Error
+from unisono.train import callbacks as _callbacks
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
-FAILURE_FILE = ".failure_rank_%d"
 BACKENDS = ("torch", "tensorflow", "horovod")
 NEEDS = {
     "torch": ("torch", "pip install torch (Debian: apt install python3-torch)"),
     "tensorflow": ("tensorflow", "pip install tensorflow-cpu tf_keras"),
 }
-
-
-class RemoteTraceback(Exception):
-    """What the worker's own traceback looked like; the cause of the exception that came back."""
-
-    def __init__(self, rank, text):
-        super().__init__(rank, text)
-        self.rank, self.text = rank, text
-
-    def __str__(self):
-        return "\n\nOn rank %d:\n%s" % (self.rank, _safe.text(self.text))
 
 
 def is_installed(module):
@@ -79,52 +68,24 @@ def environment_of(backend, legacy_keras=False):
 # ---- what the workers print ----
 
 
-class _Tail:
-    """Whole lines of a file of the run directory, as they come; of a run that is resumed, only the new ones."""
+class _Journal:
+    """Whole lines of the run's journal, as they come."""
 
-    def __init__(self, resumed, *parts):
-        self.parts, self.file, self.rest, self.skip = parts, None, b"", 0
-        if resumed is not None:
-            try:
-                self.skip = os.path.getsize(os.path.join(resumed, *parts))
-            except OSError:
-                pass
+    def __init__(self):
+        self.file, self.rest = None, b""
 
     def lines(self, run_dir):
         if self.file is None:
             try:
-                self.file = open(os.path.join(run_dir, *self.parts), "rb", buffering=0)
+                self.file = open(os.path.join(run_dir, "journal.jsonl"), "rb", buffering=0)
             except OSError:
-                return
-            self.file.seek(min(self.skip, os.fstat(self.file.fileno()).st_size))
-        data = self.file.read(1 << 20)
-        if not data and os.fstat(self.file.fileno()).st_size < self.file.tell():
-            self.file.seek(0)  # it was rotated
-        while data:
-            lines = (self.rest + data).split(b"\n")
-            self.rest = lines.pop()
-            yield from lines
-            data = self.file.read(1 << 20)
+                return []
+        *lines, self.rest = (self.rest + self.file.read()).split(b"\n")
+        return lines
 
     def close(self):
-        """What came after the last line's end."""
         if self.file:
             self.file.close()
-        return [self.rest] if self.rest else []
-
-
-def _settled(line):
-    """The line as a terminal would show it last: bars of Keras and tqdm go over themselves with \\r and \\b hundreds of times."""
-    line = line.rstrip(b"\r\b").rpartition(b"\r")[2]
-    if b"\b" not in line:
-        return line
-    left = bytearray()
-    for byte in line:
-        if byte != 8:
-            left.append(byte)
-        elif left:
-            left.pop()
-    return bytes(left)
 
 
 def write(stream, text):
@@ -143,9 +104,10 @@ class LogFollower:
     """Copies the lines of logs/rank_N.log to this process's stdout, with the rank in front (unless it is quiet); restarts and warnings go to stderr."""
 
     def __init__(self, trainer, num_workers, before, quiet, resumed):
-        self.trainer, self.before = trainer, before
-        self.logs = [] if quiet else [_Tail(resumed, "logs", "rank_%d.log" % rank) for rank in range(num_workers)]
-        self.journal, self.cause, self.began = _Tail(None, "journal.jsonl"), "", time.time()
+        self.trainer, self.before, self.num_workers, self.quiet = trainer, before, num_workers, quiet
+        # Of a run that is resumed, only the new lines.
+        self.logs = None if quiet or resumed is None else _unisono.log_lines(resumed, num_workers, True)
+        self.journal, self.cause, self.began = _Journal(), "", time.time()
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._follow, name="unisono-logs", daemon=True)
         self.thread.start()
@@ -154,19 +116,17 @@ class LogFollower:
         while not self.stop.wait(0.05):
             self._read()
 
-    def _read(self):
+    def _read(self, last=False):
         run_dir = self.trainer.latest_run_dir
         if run_dir is None or run_dir == self.before:
             return
-        for rank, log in enumerate(self.logs):
-            self._show(rank, log.lines(run_dir))
+        if self.logs is None and not self.quiet:
+            self.logs = _unisono.log_lines(run_dir, self.num_workers, False)
+        lines = _unisono.log_lines_poll(self.logs, last) if self.logs is not None else []
+        if lines:
+            write(sys.stdout, "".join("(rank %d) %s\n" % (rank, _safe.line(line, sys.stdout)) for rank, line in lines))
         for line in self.journal.lines(run_dir):
             self._tell(line)
-
-    def _show(self, rank, lines):
-        text = "".join("(rank %d) %s\n" % (rank, _safe.line(_settled(line), sys.stdout)) for line in lines)
-        if text:
-            write(sys.stdout, text)
 
     def _tell(self, line):
         """One event of the journal. The last cause is the exception's, so only those that a restart follows are told."""
@@ -193,9 +153,7 @@ class LogFollower:
     def end(self):
         self.stop.set()
         self.thread.join()
-        self._read()
-        for rank, log in enumerate(self.logs):
-            self._show(rank, log.close())
+        self._read(last=True)
         self.journal.close()
 
 
@@ -242,7 +200,6 @@ class Group:
         quiet = quiet or _runtime.is_quiet()
         self.backend, self.mode, self.quiet = backend, mode, quiet
         self.backend_config, self.hooks, self.context = backend_config or {}, hooks, context
-        self.secret = os.urandom(32)
         servers = options.get("servers", 0)
         self.num_workers = options.get("num_workers", 1) + servers + bool(servers) + options.get("evaluators", 0)  # all processes
         # -P: the worker's own directory is not a place to import from.
@@ -263,7 +220,6 @@ class Group:
         payload = {
             "call": _codec.dumps_call(function, config if arity else None, arity, hook),
             "path": [os.path.abspath(entry) for entry in sys.path],
-            "secret": self.secret,
             "mode": self.mode,
             "backend": self.backend,
             "backend_config": self.backend_config,
@@ -290,14 +246,43 @@ class Group:
         resumed = (options or {}).get("resume_run")
         return LogFollower(self.trainer, self.num_workers, self.trainer.latest_run_dir, self.quiet, resumed)
 
-    def call(self, method, options):
-        """trainer.run or trainer.fit; what the run left."""
-        logs = self.follow_logs(options)
+    def run(self, options, callbacks=(), config=None, keep=False):
+        """One run to its end, well or badly; what it left. Callbacks see every report, in the caller's thread. keep: the workers were started before, and
+        stay."""
+        logs, own, failed = self.follow_logs(options), _callbacks.sinks_and_own(callbacks)[1], True
         try:
-            return call_in_thread(method, options, lambda: self.trainer.stop(True))
+            if not keep:
+                self.trainer.start()
+            left = self._watch(options, callbacks, own, config) if own else call_in_thread(self.trainer.run, options, lambda: self.trainer.stop(True))
+            failed = left["error"] is not None
+            return left
         finally:
-            if logs:
-                logs.end()
+            if not keep:
+                self.trainer.shutdown()
+            logs.end()
+            _callbacks.begin(callbacks, self.trainer.latest_run_dir)
+            _callbacks.finish(own, failed)
+
+    def _watch(self, options, callbacks, own, config):
+        iterator = self.trainer.run_iterator(options)
+        try:
+            _callbacks.begin(callbacks, self.trainer.latest_run_dir)
+            for callback in own:
+                callback.start_training(logdir=self.trainer.latest_run_dir, config=config or {})
+            while (reports := iterator.next()) is not None:
+                _callbacks.feed(own, self.whole(reports))
+            return iterator.result()
+        finally:
+            if not iterator.is_finished:
+                self.trainer.stop(True)
+            iterator = None  # waits for the end: the traceback of an exception would keep it alive
+
+    def whole(self, reports):
+        """The reports of one iteration. In lockstep a rank without one is an error, otherwise it is behind."""
+        missing = next((rank for rank, report in enumerate(reports) if report is None), None)
+        if missing is None or self.mode != "v1":
+            return [report or {} for report in reports]
+        raise RuntimeError("rank %d did not call train.report as often as the others: every worker must report every iteration" % missing)
 
     def end_hooks(self):
         """Before the workers of a Trainer end."""
@@ -314,48 +299,17 @@ class Group:
         if self.hooks is not None and self.hooks.failure is not None:
             self.hooks.failure, failure = None, self.hooks.failure
             return failure
-        try:
-            return self._remote_exception(result["run_dir"], code) or _error(code, status, message)
-        finally:
-            for rank in range(self.num_workers):
-                try:
-                    os.unlink(os.path.join(result["run_dir"], FAILURE_FILE % rank))
-                except OSError:
-                    pass
-
-    def _remote_exception(self, run_dir, code):
-        import json
-
-        if code != "EFUNCTION":
-            return None
-        try:
-            with open(os.path.join(run_dir, "run.json"), encoding="utf-8") as file:
-                rank = json.load(file)["cause"]["rank"]
-            with open(os.path.join(run_dir, FAILURE_FILE % rank), "rb") as file:
-                code, data = file.read(32), file.read()
-        except (OSError, KeyError, TypeError, ValueError):
-            return None
-        if not _key.fits(data, code, self.secret):
-            return None
-        pickled, name, message, text = _codec.loads(data)
-        error = None
-        if pickled is not None:
-            try:
-                error = _codec.loads(pickled)
-            except Exception:  # a class that cannot be made from its arguments
-                error = None
-        if not isinstance(error, Exception):  # a SystemExit of a worker must not end this process
-            error = _error("EFUNCTION", -17, "%s: %s" % (name, message))
-        error.__cause__ = RemoteTraceback(rank, text)
-        try:
-            error.rank = rank
-        except AttributeError:
-            pass
-        return error
+        if result["failure"] is not None:
+            error = _failure.unpack(_codec.loads(result["failure"]), lambda text: _error(code, status, text))
+            if result["hint"]:
+                error.add_note(result["hint"])
+            return error
+        return _error(code, status, message)
 
 
 # The library's names of options, and what Ray's scripts call them.
-RAY_NAMES = {"cpus_per_worker": 'resources_per_worker={"CPU": ...}', "gpus_per_worker": 'resources_per_worker={"GPU": ...}'}
+RAY_NAMES = {"cpus_per_worker": 'resources_per_worker={"CPU": ...}', "gpus_per_worker": 'resources_per_worker={"GPU": ...}',
+             "memory_per_worker": 'resources_per_worker={"memory": ...}'}
 
 
 def _renamed(error, names):

@@ -8,10 +8,11 @@ from typing import Any, Collection, Mapping
 
 
 def find(package: str, name: str, names: Mapping[str, str], modules: Collection[str]) -> Any:
-    """For the package's __getattr__: `names` has the module below the package that has each name, `modules` are modules below it that are names themselves. What is
+    """For the package's __getattr__: `names` has the module (below the package, or of another one) that has each name, `modules` are modules below it that are names themselves. What is
     neither is not offered, and the error says what is."""
     if name in names:
-        value = getattr(importlib.import_module("%s.%s" % (package, names[name])), name)
+        module = names[name] if names[name].startswith("unisono.") else "%s.%s" % (package, names[name])
+        value = getattr(importlib.import_module(module), name)
         setattr(sys.modules[package], name, value)
         return value
     if name in modules:

@@ -17,11 +17,6 @@ INSTEAD = {
     "Dataset.groupby": "to_pandas().groupby(...), and data.from_pandas",
     "Dataset.join": "to_pandas().merge(...), and data.from_pandas",
     "unisono.keras": "a build with the engine: install Debian's libdnnl-dev and build again",
-    "unisono.horovod.elastic": "FailureConfig(max_failures=): the group starts again from its last checkpoint",
-    "unisono.horovod.ProcessSet": "the ranks of the whole run: there is one process set",
-    "unisono.horovod.run": "`unisono run -n N python script.py`, or a HorovodTrainer",
-    "unisono.horovod.torch.elastic": "FailureConfig(max_failures=): the group starts again from its last checkpoint",
-    "unisono.horovod.torch.SyncBatchNorm": "torch.nn.SyncBatchNorm in a TorchTrainer",
     "unisono.train.tensorflow.TensorflowPredictor": "TensorflowCheckpoint.get_model, and the model's own predict",
     "unisono.train.torch.TorchPredictor": "TorchCheckpoint.get_model, and the model itself",
     "unisono.train.xgboost": "DataParallelTrainer with your own loop",
@@ -31,19 +26,19 @@ INSTEAD = {
 }
 
 
-def sentence(module: str, name: str | None, offered: Iterable[str] | None = None) -> str:
+def sentence(module: str, name: str, offered: Iterable[str] | None = None) -> str:
     """What to say about a name that is not offered: the name, and what to use instead."""
     full = "%s.%s" % (module, name)
     for known in (full, module):
         if known in INSTEAD:
             return "%s is not offered; use %s" % (full, INSTEAD[known])
     if offered is None:
-        offered = [word for word in getattr(sys.modules.get(module), "__all__", [])]
+        offered = list(getattr(sys.modules.get(module), "__all__", []))
     near = difflib.get_close_matches(name, offered, 1, 0.4)
     return "%s is not offered%s" % (full, "; the nearest thing that is: %s.%s" % (module, near[0]) if near else "")
 
 
-def complain(module: str, name: str | None, offered: Iterable[str] | None = None) -> Any:
+def complain(module: str, name: str, offered: Iterable[str] | None = None) -> Any:
     """For a module's __getattr__. Dunder names are asked for by tools, which expect a plain AttributeError."""
     if name.startswith("__"):
         raise AttributeError("module %r has no attribute %r" % (module, name))

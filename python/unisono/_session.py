@@ -7,7 +7,6 @@ the functions then warn once and do nothing, so that the same code runs by itsel
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 import warnings
@@ -17,7 +16,7 @@ from unisono import _codec, _safe, _unisono
 from unisono._arguments import Refused, check, strict
 
 _current = None
-_warned = set()
+_warned: set[str] = set()
 
 
 class Current:
@@ -34,16 +33,16 @@ class Current:
         self.in_trainer = bool((attachment.get("tune") or {}).get("trainer"))  # a trial of a trainer's loop
         self.next_id = None  # of AIR's dictionary checkpoints
         self.accelerator = None
-        self._datasets, self._shards, self._saved = attachment.get("datasets"), None, None
+        self._datasets, self._shards = attachment.get("datasets"), None
         self.steps, self.fitting = 0, False  # batches that Keras was through with; whether it is training with a callback of ours
-        self.at_end = []  # called before the session ends: what hangs on it lets go
+        self.at_end: list[Any] = []  # called before the session ends: what hangs on it lets go
 
     def dataset_shard(self, name: str | None) -> Any:
         """Made once a name: an iteration goes on where the one before ended."""
         if self._datasets is None:
             warnings.warn("the trainer was given no dataset: get_dataset_shard returns None", UserWarning, stacklevel=4)
             return None
-        return self._opened().get(name, self._dataset_state)
+        return self._opened().get(name, self.session.dataset_state)
 
     def _opened(self):
         if self._shards is None:
@@ -56,22 +55,11 @@ class Current:
         """The trainer's, fitted: every checkpoint has it. None without one."""
         return None if self._datasets is None else self._opened().preprocessor
 
-    def _dataset_state(self, name):
-        """Where the checkpoint that this attempt began with says that a dataset stood: a dictionary has it in itself, for others the controller knows."""
-        if self._saved is None:
-            path = self.session.get_checkpoint()
-            data = self.session.load_checkpoint() if path is None or _unisono.checkpoint_info(path)["is_dict"] else None
-            self._saved = json.loads((data or {}).get(_codec.DATASETS) or "{}")
-        return self._saved.get(name) or self.session.dataset_state(name)
-
-    def note_datasets(self) -> Any:
-        """Reports say where the shards stand, as far as their batches were used; so do dictionaries: the entry for one, or {}."""
-        if self._shards is None:
-            return {}
-        states = self._shards.states()
-        for name, state in states.items():
-            self.session.set_dataset_state(name, state)
-        return {_codec.DATASETS: json.dumps(states)} if states else {}
+    def note_datasets(self) -> None:
+        """Reports and saved checkpoints say where the shards stand, as far as their batches were used."""
+        if self._shards is not None:
+            for name, state in self._shards.states().items():
+                self.session.set_dataset_state(name, state)
 
     def end(self) -> None:
         """Calls what hangs on the session, last registered first."""
@@ -112,7 +100,7 @@ def _close():
         here.end()
 
 
-def outside(name: str | None) -> None:
+def outside(name: str) -> None:
     """Says once a function that it does nothing here."""
     if name not in _warned:
         _warned.add(name)
@@ -164,11 +152,11 @@ def report(metrics: Any = None, checkpoint: Any = None, **more: Any) -> Any:
     metrics = _metrics(here, metrics, more)
     if here is None:
         return outside("report")
-    datasets = here.note_datasets()
+    here.note_datasets()
     if checkpoint is None:
         here.session.report(metrics, _codec.metric, None, None)
     else:
-        _report_with(here, metrics, checkpoint, datasets)
+        _report_with(here, metrics, checkpoint)
     return None
 
 
@@ -183,13 +171,13 @@ def _add_preprocessor(here, checkpoint):
         warnings.warn("the preprocessor is not saved with this checkpoint of a directory: %s" % error, UserWarning, stacklevel=4)
 
 
-def _report_with(here, metrics, checkpoint, datasets):
+def _report_with(here, metrics, checkpoint):
     data = checkpoint._data
     if data is None:
         _add_preprocessor(here, checkpoint)
         here.session.report(metrics, _codec.metric, None, checkpoint.path)
     elif here.session.world_rank == 0:
-        here.session.report(metrics, _codec.metric, dict(_codec.encode_dict(_with_id(here, data)), **datasets), None)
+        here.session.report(metrics, _codec.metric, _codec.encode_dict(_with_id(here, data)), None)
     else:  # rank 0's dictionary is the checkpoint
         here.session.report(metrics, _codec.metric, None, None)
 
@@ -234,7 +222,8 @@ def save_checkpoint(**state: Any) -> Any:
         if isinstance(score, bool) or not isinstance(score, (int, float)):
             raise ValueError("the CheckpointStrategy scores by %r, which is no number in this checkpoint: %r" % (attribute, score))
     if here.session.world_rank == 0:
-        here.session.save_checkpoint(dict(_codec.encode_dict(state), **here.note_datasets()))
+        here.note_datasets()
+        here.session.save_checkpoint(_codec.encode_dict(state))
     else:
         here.session.save_checkpoint({})  # not stored, but load_checkpoint gives rank 0's from now on
     return None
@@ -304,6 +293,21 @@ def get_dataset_shard(dataset_name: str | None = None) -> Any:
     if here is None:
         return outside("get_dataset_shard")
     return here.dataset_shard(dataset_name)
+
+
+def set_state(name: str, state: bytes | None) -> None:
+    """Keeps this rank's bytes under a name (a generator, the place in a sampler): each checkpoint has them as of its iteration. None forgets the name. Experimental."""
+    here = current()
+    if here is None:
+        return outside("set_state")
+    here.session.set_state(name, state)
+    return None
+
+
+def get_state(name: str) -> bytes | None:
+    """What this rank's set_state kept last, in this attempt or before the checkpoint that it goes on from; None when there is nothing. Experimental."""
+    here = current()
+    return None if here is None else here.session.state(name)
 
 
 def should_stop() -> Any:

@@ -2,7 +2,7 @@
 
 The driver's half is use(): it looks which frameworks a train function needs, starts one template for them (a process of the same interpreter, with
 the environment of the workers), waits until it is ready, and hands its socket to the trainer. The library asks the template for an agent, the agent forks
-the workers (unisono/template.h). The template ends with the driver.
+the workers (train/shared.h). The template ends with the driver.
 
 The template's half is main(): it imports, looks whether a fork is safe here, and serves. Safe means: no thread runs but those whose
 library says that it survives a fork, and neither TensorFlow nor CUDA is at work. Otherwise it says why and ends; workers are new
@@ -106,7 +106,7 @@ def _look(thing, out, seen, depth):
         for value in list(vars(thing).values()):
             if isinstance(value, types.FunctionType):
                 _look(value, out, seen, depth + 1)
-    elif hasattr(kind, "__call__") and isinstance(kind.__call__, types.FunctionType):
+    elif isinstance(getattr(kind, "__call__", None), types.FunctionType):  # noqa: B004
         _look(kind, out, seen, depth + 1)
 
 
@@ -165,7 +165,7 @@ class Template:
         return self.problem is None and (not self.known or not select.select([self.socket], [], [], 0)[0])
 
 
-_templates = []  # newest last
+_templates: list[Template] = []  # newest last
 _lock = threading.Lock()
 
 

@@ -12,7 +12,7 @@ if __name__ == "__main__":
 
     _worker.main()
 
-from unisono import _codec, _driver, _key, _session, _unisono
+from unisono import _autograph, _codec, _failure, _session, _unisono
 
 
 def _prepare(attachment):
@@ -53,20 +53,13 @@ def _context(attachment):
     return _codec.loads(attachment["context"])() if "context" in attachment else contextlib.nullcontext()
 
 
-def _save_failure(session, secret, error):
-    """The exception for the driver: in the run's directory (only the user can read it), with a MAC of the run's secret."""
-    import traceback
+class _Failure(RuntimeError):
+    """What the library is told of an exception: its text, and in `failure` what the driver makes it from."""
 
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    pickled = _codec.dumps_exception(error)
-    data = _codec.dumps((pickled, type(error).__name__, str(error), text))
-    path = os.path.join(session.run_dir, _driver.FAILURE_FILE % session.world_rank)
-    os.makedirs(session.run_dir, mode=0o700, exist_ok=True)  # a trial's is made when it is needed
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(_key.mac(data, secret) + data)
-    sys.stderr.write(text)
-    sys.stderr.flush()
+    def __init__(self, error, rank):
+        super().__init__("%s: %s" % (type(error).__name__, error))
+        self.failure = _failure.pack(error, rank)
+        sys.stderr.write(_failure.text_of(error))
 
 
 def _run(session, function_name):
@@ -75,6 +68,7 @@ def _run(session, function_name):
         raise RuntimeError("this worker was given no Python function")
     try:
         _prepare(attachment)
+        _autograph.begin(session)
         finish = _set_up_backend(session, attachment)
         function, config, arity, hook = _codec.loads(attachment["call"])
         if "tune" in attachment:
@@ -92,9 +86,9 @@ def _run(session, function_name):
     except BaseException as error:
         if isinstance(error, SystemExit) and error.code in (None, 0):
             return None
-        _save_failure(session, attachment["secret"], error)
-        raise RuntimeError("%s: %s" % (type(error).__name__, error)) from None
+        raise _Failure(error, session.world_rank) from None
     finally:
+        _autograph.end()
         sys.stdout.flush()
         sys.stderr.flush()
 

@@ -1,27 +1,25 @@
 /*
  * array.c - dense arrays with an atomic reference count.
  *
- * Header and contents are two allocations, because the contents may be the caller's. Our own
- * contents come from calloc with room to align to 64 bytes: large ones are then fresh zero pages of
- * the kernel and cost nothing until they are touched. The count may be changed from any thread, the
- * contents are the caller's to protect.
+ * Header and contents are two allocations, because the caller may own the contents. Our own
+ * contents come from calloc with room to align to 64 bytes: large ones are fresh zero pages of the
+ * kernel and cost nothing until they are touched. Any thread may change the count; the caller
+ * protects the contents.
  */
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unisono/array.h>
+#include "base/shared.h"
 
 #define ALIGNMENT 64
 
 struct uni_array {
     atomic_size_t references;
     atomic_bool shared;
-    uni_dtype dtype;
-    int ndim;
-    int64_t shape[UNI_MAX_DIMS];
-    size_t count;
-    void *data;
+    uni_array_info info; /* complete when the array is given out */
+    int64_t shape[UNI_MAX_DIMS]; /* what info.shape points to */
     void (*release)(void *context);
     void *context;
 };
@@ -52,7 +50,7 @@ const char *uni_dtype_name(uni_dtype dtype)
     }
 }
 
-int uni_dtype_from_name(const char *name)
+int uni__dtype_from_name(const char *name)
 {
     if (!name)
         return 0;
@@ -101,16 +99,20 @@ static int new_header(uni_array **out, uni_dtype dtype, int ndim, const int64_t 
     *out = NULL;
     size_t count = 0;
     UNI_TRY(checked_count(&count, dtype, ndim, shape, err));
-    uni_array *array = malloc(sizeof *array); /* calloc goes past the thread's own cache */
+    uni_array *array = malloc(sizeof *array); /* calloc bypasses the thread's cache */
     if (!array)
         return uni_error_set(err, UNI_ENOMEM, "array: no memory for its header");
     memset(array, 0, sizeof *array);
     atomic_init(&array->references, 1);
-    array->dtype = dtype;
-    array->ndim = ndim;
     if (ndim > 0)
         memcpy(array->shape, shape, (size_t)ndim * sizeof *shape);
-    array->count = count;
+    array->info = (uni_array_info){
+        .dtype = dtype,
+        .ndim = ndim,
+        .shape = array->shape,
+        .count = count,
+        .bytes = count * uni_dtype_size(dtype),
+    };
     *out = array;
     return 0;
 }
@@ -127,7 +129,7 @@ int uni_array_new(uni_array **out, uni_dtype dtype, int ndim, const int64_t *sha
             free(array);
             return uni_error_set(err, UNI_ENOMEM, "array: no memory for %zu bytes", bytes);
         }
-        array->data = block + (ALIGNMENT - (uintptr_t)block % ALIGNMENT) % ALIGNMENT;
+        array->info.data = block + (ALIGNMENT - (uintptr_t)block % ALIGNMENT) % ALIGNMENT;
         array->release = free;
         array->context = block;
     }
@@ -141,11 +143,11 @@ int uni_array_view(uni_array **out, uni_dtype dtype, int ndim, const int64_t *sh
     uni_array *array = NULL;
     *out = NULL;
     UNI_TRY(new_header(&array, dtype, ndim, shape, err));
-    if (array->count > 0 && !data) {
+    if (array->info.count > 0 && !data) {
         free(array);
         return uni_error_set(err, UNI_EINVAL, "array view: the memory is NULL but not empty");
     }
-    array->data = array->count > 0 ? data : NULL;
+    array->info.data = array->info.count > 0 ? data : NULL;
     array->release = release;
     array->context = context;
     *out = array;
@@ -168,53 +170,28 @@ void uni_array_unref(uni_array *array)
     free(array);
 }
 
-uni_dtype uni_array_dtype(const uni_array *array)
+const uni_array_info *uni_array_info_of(const uni_array *array)
 {
-    return array->dtype;
+    return &array->info;
 }
 
-int uni_array_ndim(const uni_array *array)
-{
-    return array->ndim;
-}
-
-const int64_t *uni_array_shape(const uni_array *array)
-{
-    return array->shape;
-}
-
-size_t uni_array_count(const uni_array *array)
-{
-    return array->count;
-}
-
-size_t uni_array_bytes(const uni_array *array)
-{
-    return array->count * uni_dtype_size(array->dtype);
-}
-
-void *uni_array_data(const uni_array *array)
-{
-    return array->data;
-}
-
-void uni_array_mark_shared(uni_array *array)
+void uni__array_mark_shared(uni_array *array)
 {
     atomic_store_explicit(&array->shared, true, memory_order_relaxed);
 }
 
-bool uni_array_is_shared(const uni_array *array)
+bool uni__array_is_shared(const uni_array *array)
 {
     return atomic_load_explicit(&array->shared, memory_order_relaxed);
 }
 
-bool uni_array_equal(const uni_array *a, const uni_array *b)
+bool uni__array_equal(const uni_array *a, const uni_array *b)
 {
     if (a == b)
         return true;
-    if (!a || !b || a->dtype != b->dtype || a->ndim != b->ndim)
+    if (!a || !b || a->info.dtype != b->info.dtype || a->info.ndim != b->info.ndim)
         return false;
-    if (memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) != 0)
+    if (memcmp(a->shape, b->shape, (size_t)a->info.ndim * sizeof *a->shape) != 0)
         return false;
-    return a->count == 0 || memcmp(a->data, b->data, uni_array_bytes(a)) == 0;
+    return a->info.count == 0 || memcmp(a->info.data, b->info.data, uni_array_bytes(a)) == 0;
 }

@@ -1,4 +1,5 @@
 /* array_test.c - shapes, sizes, alignment, borrowing and counting. */
+#include "base/shared.h"
 #include "base/test.h"
 #include <math.h>
 #include <pthread.h>
@@ -14,9 +15,9 @@ static void dtypes(void **state)
     assert_string_equal(uni_dtype_name(UNI_B8), "bool");
     assert_string_equal(uni_dtype_name((uni_dtype)99), "?");
     for (int dtype = UNI_F32; dtype <= UNI_BF16; dtype++)
-        assert_int_equal(uni_dtype_from_name(uni_dtype_name((uni_dtype)dtype)), dtype);
-    assert_int_equal(uni_dtype_from_name("float128"), 0);
-    assert_int_equal(uni_dtype_from_name(NULL), 0);
+        assert_int_equal(uni__dtype_from_name(uni_dtype_name((uni_dtype)dtype)), dtype);
+    assert_int_equal(uni__dtype_from_name("float128"), 0);
+    assert_int_equal(uni__dtype_from_name(NULL), 0);
 }
 
 static void new_arrays_are_zero_and_aligned(void **state)
@@ -46,7 +47,7 @@ static void scalars_and_empty_ones(void **state)
     assert_ok(uni_array_new(&empty, UNI_F32, 2, (const int64_t[]){ 5, 0 }, &failure));
     assert_int_equal(uni_array_count(empty), 0);
     assert_null(uni_array_data(empty));
-    assert_false(uni_array_equal(scalar, empty));
+    assert_false(uni__array_equal(scalar, empty));
     uni_array_unref(scalar);
     uni_array_unref(empty);
     uni_array_unref(NULL);
@@ -86,12 +87,12 @@ static void views_release_once_with_the_last_reference(void **state)
     assert_ptr_equal(uni_array_data(view), data);
     assert_ok(uni_array_new(&same, UNI_F32, 2, shape, &failure));
     memcpy(uni_array_data(same), data, sizeof data);
-    assert_true(uni_array_equal(view, same));
+    assert_true(uni__array_equal(view, same));
     ((float *)uni_array_data(same))[5] = 7;
-    assert_false(uni_array_equal(view, same));
+    assert_false(uni__array_equal(view, same));
     assert_ok(
         uni_array_view(&other, UNI_F32, 1, (const int64_t[]){ 6 }, data, NULL, NULL, &failure));
-    assert_false(uni_array_equal(view, other));
+    assert_false(uni__array_equal(view, other));
     assert_ptr_equal(uni_array_ref(view), view);
     uni_array_unref(view);
     assert_int_equal(released, 0);

@@ -1,5 +1,6 @@
 /*
- * assert.h - assertions about calls that return a status and leave their sentence in `failure`. After cmocka.h; for *_test.c only.
+ * assert.h - assertions about calls that return a status and store their message in `failure`.
+ * Include after cmocka.h; for *_test.c only.
  */
 #ifndef UNISONO_BASE_ASSERT_H
 #define UNISONO_BASE_ASSERT_H
@@ -9,7 +10,7 @@
 
 static uni_error failure __attribute__((unused));
 
-/* Fails with the error's own sentence. */
+/* Fails with the error's own message. */
 #define assert_ok(expr)                                                                            \
     do {                                                                                           \
         memset(&failure, 0, sizeof failure);                                                       \
@@ -18,7 +19,7 @@ static uni_error failure __attribute__((unused));
             fail_msg("%s: %s %s", #expr, uni_status_name(code_), failure.message);                 \
     } while (0)
 
-/* The code, and that the sentence is there and has `part` in it. */
+/* Checks the code, and that the message contains `part`. */
 #define assert_fails(expr, expected, part)                                                         \
     do {                                                                                           \
         memset(&failure, 0, sizeof failure);                                                       \

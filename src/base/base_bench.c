@@ -1,11 +1,10 @@
 /*
  * base_bench.c - the three hot loops of a report, as JSON lines (docs of ./bench): a double as
- * text, a report packed, a report as a line of results.jsonl; with printf and jansson as peers on
+ * text, a report packed, a report as a line of results.jsonl; compared with printf and jansson on
  * the same work. `--quick` is the smoke run of the tests.
  *
- * Medians of alternating rounds, in CPU time of the thread: there is no waiting in this work, and
- * wall time on a shared machine measures the neighbours. Every result is checked before it is
- * timed.
+ * Medians of alternating rounds, in CPU time of the thread: this work never waits, and wall time on
+ * a shared machine measures the neighbors. Every result is checked before it is timed.
  */
 #include <jansson.h>
 #include <math.h>
@@ -141,7 +140,8 @@ static int check_results(void)
 int main(int argc, char **argv)
 {
     int count = argc > 1 && strcmp(argv[1], "--quick") == 0 ? 2000 : 200000;
-    for (int i = 0; i < NUMBERS; i++) /* losses as float32 models give them, and full doubles */
+    /* Losses as float32 models produce them, and full doubles. */
+    for (int i = 0; i < NUMBERS; i++)
         numbers[i] = i % 2 ? (double)(float)uni__random_unit(1, 0, (uint64_t)i)
                            : exp(uni__random_normal(1, 1, (uint64_t)i));
     if (check_results() != 0) {

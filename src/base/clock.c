@@ -20,7 +20,7 @@ double uni__wall_seconds(void)
 
 void uni__format_date(double wall_seconds, char out[20])
 {
-    /* Years beyond 9999 do not fit the 20 bytes; they and NaN can only come from damaged files. */
+    /* Years beyond 9999 do not fit the 20 bytes; they and NaN can come only from damaged files. */
     if (!(wall_seconds >= 0 && wall_seconds < 253370764800.0))
         wall_seconds = 0;
     time_t seconds = (time_t)floor(wall_seconds);

@@ -1,4 +1,5 @@
-/* clock.h - time: monotonic for durations, wall clock for stamps that people read. Any thread. */
+/* clock.h - time: monotonic for durations, wall clock for timestamps that people read. Any
+ * thread. */
 #ifndef UNISONO_BASE_CLOCK_H
 #define UNISONO_BASE_CLOCK_H
 

@@ -4,9 +4,9 @@
 
 #include "base/compiler.h"
 
-/* Of the affinity mask (a container's or a launcher's share); at least 1. */
+/* From the affinity mask (the share that a container or launcher gave); at least 1. */
 UNI__SHARED int uni__cpu_count(void);
-/* OMP_NUM_THREADS when it is set (a launcher gives every worker its share so), otherwise 0. */
+/* OMP_NUM_THREADS if it is set (launchers use it to give every worker its share), otherwise 0. */
 UNI__SHARED int uni__cpu_threads_asked(void);
 
 #endif

@@ -1,9 +1,10 @@
 /*
- * crc32c.c - CRC-32C: the crc32 instruction of x86-64, one byte a step by table elsewhere. No state; any thread.
+ * crc32c.c - CRC-32C: the crc32 instruction of x86-64; elsewhere a table, byte by byte. No state;
+ * any thread.
  *
- * The instruction takes eight bytes and answers three cycles later, but a new one can begin in every cycle: three thirds of
- * the bytes go through it side by side, and their remainders are put together by carry-less products (the remainder of a third
- * with n words behind it is its own times x^64n).
+ * The instruction processes eight bytes with a latency of three cycles, but one can start in every
+ * cycle. So three thirds of the bytes go through it side by side, and carry-less products combine
+ * their remainders (the remainder of a third followed by n words is its own times x^64n).
  */
 #include "base/crc32c.h"
 
@@ -12,7 +13,7 @@
 #include <immintrin.h>
 #endif
 
-/* Of each byte: the remainder by the polynomial 0x82f63b78 (reflected). */
+/* The remainder of each byte by the polynomial 0x82f63b78 (reflected). */
 static const uint32_t remainders[256] = {
     0x00000000u, 0xf26b8303u, 0xe13b70f7u, 0x1350f3f4u, 0xc79a971fu, 0x35f1141cu, 0x26a1e7e8u,
     0xd4ca64ebu, 0x8ad958cfu, 0x78b2dbccu, 0x6be22838u, 0x9989ab3bu, 0x4d43cfd0u, 0xbf284cd3u,
@@ -65,8 +66,8 @@ uint32_t uni__crc32c_reference(const void *data, size_t size)
 #if defined(__x86_64__)
 enum { MOST_WORDS = 128 }; /* of a third */
 
-/* Entry n - 1: x^(64n - 33) by the polynomial, reflected; the instruction itself multiplies by x^32 and a carry-less product of reflected
- * numbers by x. */
+/* Entry n - 1: x^(64n - 33) modulo the polynomial, reflected. The instruction itself multiplies by
+ * x^32, and a carry-less product of reflected numbers by x. */
 static const uint32_t powers[2 * MOST_WORDS] = {
     0x00000001u, 0x493c7d27u, 0xf20c0dfeu, 0xba4fc28eu, 0x3da6d0cbu, 0xddc0152bu, 0x1c291d04u,
     0x9e4addf8u, 0x740eef02u, 0x39d3b296u, 0x083a6eecu, 0x0715ce53u, 0xc49f4f67u, 0x47db8317u,
@@ -114,7 +115,7 @@ static uint64_t word_at(const uint8_t *bytes)
     return word;
 }
 
-/* A remainder with `words` words of nothing behind it, before the instruction that divides it. */
+/* A remainder followed by `words` zero words, before the instruction that divides it. */
 __attribute__((target("sse4.2,pclmul"))) static uint64_t shifted(uint64_t crc, size_t words)
 {
     __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)crc),
@@ -122,7 +123,7 @@ __attribute__((target("sse4.2,pclmul"))) static uint64_t shifted(uint64_t crc, s
     return (uint64_t)_mm_cvtsi128_si64(product);
 }
 
-/* The remainder of 3 * words words after those of `crc`. */
+/* The remainder of 3 * words words that follow those of `crc`. */
 __attribute__((target("sse4.2,pclmul"))) static uint64_t
 three_thirds(uint64_t crc, const uint8_t *bytes, size_t words)
 {
@@ -141,7 +142,7 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t by_instruction(const vo
 {
     const uint8_t *bytes = data;
     uint64_t crc = 0xffffffffu;
-    while (size >= 128) { /* below, putting together costs more than it saves */
+    while (size >= 128) { /* below, combining costs more than it saves */
         size_t words = size / 24 < MOST_WORDS ? size / 24 : MOST_WORDS;
         crc = three_thirds(crc, bytes, words);
         bytes += 24 * words;

@@ -1,4 +1,4 @@
-/* crc32c.h - CRC-32C (Castagnoli), as TFRecord and TensorBoard's event files have it. Pure; any
+/* crc32c.h - CRC-32C (Castagnoli), as in TFRecord and TensorBoard's event files. Pure; any
  * thread. */
 #ifndef UNISONO_BASE_CRC32C_H
 #define UNISONO_BASE_CRC32C_H
@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* By the processor's instruction where there is one. */
+/* Uses the processor's instruction if available. */
 uint32_t uni__crc32c(const void *data, size_t size);
-/* The plain version that the fast one is compared with. */
+/* The plain version, for comparison with the fast one. */
 uint32_t uni__crc32c_reference(const void *data, size_t size);
 /* Rotated and shifted, as those files store it. */
 static inline uint32_t uni__crc32c_masked(const void *data, size_t size)

@@ -29,7 +29,7 @@ static void every_length_and_alignment(void **state)
                              uni__crc32c_reference(bytes + begin, size));
 }
 
-/* Thirds as long as they become, more than one round of them, and what is left behind. */
+/* The longest thirds, several rounds of them, and the remainder. */
 static void long_ones(void **state)
 {
     enum { SIZE = 20000 };

@@ -1,15 +1,17 @@
 /*
- * dict.c - dictionaries: an array of entries in the order of insertion and, from INDEX_FROM entries
- * on, a hash index into it (open addressing, linear probing, at most half full).
+ * dict.c - dictionaries: an array of entries in insertion order and, from INDEX_FROM entries on, a
+ * hash index into it (open addressing, linear probing, at most half full).
  *
  * Configs and metrics have a handful of keys, where comparing hashes in a row is faster than any
- * table. Removing shifts the entries down and builds the index again: it keeps the order and is
- * rare. The hash is XXH3 seeded by the dictionary's address, so that nobody outside can choose keys
- * that collide.
+ * table. Removal shifts the entries down and rebuilds the index: this keeps the order and is rare.
+ * The hash is XXH3 seeded by the dictionary's address, so outsiders cannot choose keys that
+ * collide.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
+
+#include "base/dict.h"
 #include "base/text.h"
 #include "base/value_internal.h"
 
@@ -23,6 +25,23 @@ uni_value *uni_value_dict(void)
     if (dict)
         dict->type = UNI_TYPE_DICT;
     return dict;
+}
+
+int uni__dict_add(uni_value *dict, const uni__pair *pairs)
+{
+    int status = 0;
+    for (; pairs->key; pairs++)
+        status |= uni_dict_take(dict, pairs->key, pairs->value);
+    return status;
+}
+
+uni_value *uni__dict_of(const uni__pair *pairs)
+{
+    uni_value *dict = uni_value_dict();
+    if (uni__dict_add(dict, pairs) == 0)
+        return dict;
+    uni_value_free(dict);
+    return NULL;
 }
 
 static uint64_t hash_key(const uni_value *dict, const char *key, size_t length)
@@ -65,7 +84,7 @@ static void index_all(uni_value *dict)
         index_entry(dict, i);
 }
 
-/* Room for one more entry, in the array and in the index. */
+/* Makes room for one more entry, in the array and in the index. */
 static int make_room(uni_value *dict)
 {
     if (dict->u.dict.size < dict->u.dict.capacity)
@@ -79,7 +98,7 @@ static int make_room(uni_value *dict)
     dict->u.dict.entries = entries;
     if (capacity > INDEX_FROM) {
         uint32_t *index = reallocarray(dict->u.dict.index, 2 * (size_t)capacity, sizeof *index);
-        if (!index) /* capacity stays as it was, so the next call tries again */
+        if (!index) /* capacity is unchanged: the next call retries */
             return UNI_ENOMEM;
         dict->u.dict.index = index;
         dict->u.dict.index_size = 2 * capacity;
@@ -164,26 +183,6 @@ const uni_value *uni_dict_value_at(const uni_value *dict, size_t index)
     return index < uni_dict_size(dict) ? dict->u.dict.entries[index].value : NULL;
 }
 
-bool uni_dict_get_bool(const uni_value *dict, const char *key, bool fallback)
-{
-    return uni_value_as_bool(uni_dict_get(dict, key), fallback);
-}
-
-int64_t uni_dict_get_int(const uni_value *dict, const char *key, int64_t fallback)
-{
-    return uni_value_as_int(uni_dict_get(dict, key), fallback);
-}
-
-double uni_dict_get_float(const uni_value *dict, const char *key, double fallback)
-{
-    return uni_value_as_float(uni_dict_get(dict, key), fallback);
-}
-
-const char *uni_dict_get_string(const uni_value *dict, const char *key, const char *fallback)
-{
-    return uni_value_as_string(uni_dict_get(dict, key), fallback);
-}
-
 /* The item that the first `length` bytes of path name in a container; NULL when there is none. */
 static const uni_value *step_into(const uni_value *value, const char *path, size_t length)
 {
@@ -204,8 +203,8 @@ static const uni_value *step_into(const uni_value *value, const char *path, size
     return NULL;
 }
 
-/* Keys may have dots in them ("val.loss"), so a dot is tried as a step first and then as part of
- * the key. The tries end quickly: only keys that exist are followed. */
+/* Keys may contain dots ("val.loss"), so a dot is tried first as a step and then as part of the
+ * key. The search ends quickly, because only existing keys are followed. */
 static const uni_value *follow(const uni_value *value, const char *path, int depth)
 {
     for (const char *dot = path; depth > 0; dot++) {

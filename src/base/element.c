@@ -24,7 +24,7 @@ static double brain(uint16_t bits)
 
 double uni__element(const void *data, uni_dtype dtype, size_t index)
 {
-    switch (dtype) {
+    switch ((int)dtype) {
     case UNI_F32:
         return (double)((const float *)data)[index];
     case UNI_F64:

@@ -1,9 +1,9 @@
 /*
- * file.c - single files: read, write whole or not at all, copy, sync, hash.
+ * file.c - single files: read, write atomically, copy, sync, hash.
  *
- * Every change of the file system asks fault.h first, so that tests can fail it or crash there.
- * Errors name the path and keep the errno. Files are 0600 and descriptors close-on-exec. Any
- * thread.
+ * Every change of the file system calls the hook of fault.h first, so that tests can make it fail
+ * or crash there. Errors name the path and keep the errno. Files are 0600 and descriptors
+ * close-on-exec. Any thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +38,8 @@ int uni__write_all(int fd, const void *data, size_t size, const char *path, uni_
             continue;
         if (written < 0)
             return uni_error_set_errno(err, errno, "cannot write to \"%s\"", path);
-        if (written == 0) /* never for files, but a loop for ever would be worse than an error */
+        /* This never happens for files, but an error is better than an endless loop. */
+        if (written == 0)
             return uni_error_set(err, UNI_EIO, "cannot write to \"%s\": nothing was taken", path);
         at += written;
         size -= (size_t)written;
@@ -86,7 +87,7 @@ static int open_regular(const char *path, struct stat *info, uni_error *err)
     return open_regular_at(AT_FDCWD, path, path, 0, info, err);
 }
 
-/* A file of a terabyte that has nothing on the disk would be read for an hour. */
+/* Reading a sparse file of a terabyte without data would take an hour. */
 static bool is_all_holes(const struct stat *info)
 {
     return info->st_size > (off_t)1 << 30 && info->st_blocks < info->st_size / 512 / 1000;
@@ -116,14 +117,15 @@ int uni__open_unlinked(const char *path, uni_error *err)
     return check_holes(fd, &info, path, err);
 }
 
-/* The directory that `name` is in, below `dir`; *last is its last part. Cuts `name` up. */
+/* Opens the directory that contains `name`, below `dir`; *last is the last part. Modifies
+ * `name`. */
 static int open_parent(const char *dir, char *name, char **last, const char *path, uni_error *err)
 {
     int at = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     for (char *slash; at >= 0 && (slash = strchr(name, '/')); name = slash + 1) {
         *slash = 0;
         int next = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        /* With O_DIRECTORY a link is ENOTDIR. */
+        /* With O_DIRECTORY a link gives ENOTDIR. */
         int failed = next < 0 ? errno : 0;
         struct stat info;
         if (failed == ENOTDIR && fstatat(at, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -156,7 +158,7 @@ int uni__open_below(const char *dir, const char *name, uni_error *err)
     return fd;
 }
 
-/* read(2) that goes on after signals; a negative code when it fails. */
+/* read(2) that retries after signals; a negative code on failure. */
 static ssize_t read_some(int fd, void *out, size_t size, const char *path, uni_error *err)
 {
     ssize_t got;
@@ -297,7 +299,7 @@ int uni__create_at(int dir, const char *path, int flags, uni_error *err)
     return fault ? uni_error_set_errno(err, fault, "cannot create \"%s\"", path) : fd;
 }
 
-/* The contents under a temporary name, complete and (when durable) on the disk. */
+/* Writes the contents under a temporary name, complete and (when durable) synced to disk. */
 static int write_temporary(int dir, const char *temporary, const void *data, size_t size,
                            bool durable, uni_error *err)
 {
@@ -307,7 +309,7 @@ static int write_temporary(int dir, const char *temporary, const void *data, siz
     int status = uni__write_all(fd, data, size, temporary, err);
     if (status == 0 && durable)
         status = sync_fd(fd, temporary, err);
-    if (close(fd) < 0 && status == 0) /* NFS tells a full disk only here */
+    if (close(fd) < 0 && status == 0) /* NFS reports a full disk only here */
         status = uni_error_set_errno(err, errno, "cannot close \"%s\"", temporary);
     return status;
 }
@@ -325,7 +327,7 @@ int uni__write_file_at(int dir, const char *path, const void *data, size_t size,
     if (status == 0)
         status = rename_at(dir, temporary, path, err);
     if (status < 0) {
-        int ignored = unlink_at(dir, temporary, NULL); /* the first error is the one to tell */
+        int ignored = unlink_at(dir, temporary, NULL); /* keep the first error */
         (void)ignored;
     } else if (durable) {
         status = dir == AT_FDCWD ? uni__fsync_parent(path, err) : sync_fd(dir, path, err);
@@ -359,7 +361,7 @@ static int copy_by_hand(int in, int out, const char *from, const char *to, uni_e
     return status;
 }
 
-/* In the kernel as far as that works; what it refuses is read and written from where it stopped. */
+/* Copies in the kernel as far as that works; where it refuses, reads and writes the rest. */
 static int copy_contents(int in, int out, const char *from, const char *to, uni_error *err)
 {
     size_t part = (size_t)1 << 30;
@@ -372,7 +374,7 @@ static int copy_contents(int in, int out, const char *from, const char *to, uni_
         ssize_t done = copy_file_range(in, NULL, out, NULL, part, 0);
         if (done < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EIO))
             return uni_error_set_errno(err, errno, "cannot copy \"%s\" to \"%s\"", from, to);
-        if (done <= 0) /* the end, or not supported here: one read tells them apart */
+        if (done <= 0) /* the end, or unsupported: one read tells */
             return copy_by_hand(in, out, from, to, err);
         fault = uni__fault(UNI__FAULT_WRITE, to, &part);
         if (fault)

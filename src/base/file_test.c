@@ -1,6 +1,6 @@
 /*
- * file_test.c - files and trees: what users rely on when all goes well, and what is on the disk
- * after a failure or a crash at every single operation.
+ * file_test.c - files and trees: what users rely on in the normal case, and what is on disk after a
+ * failure or a crash at every single operation.
  */
 #include "base/test.h"
 #include <errno.h>
@@ -60,14 +60,14 @@ static void reading(void **state)
     assert_ok(uni__read_file(&text, NULL, path, 0, &failure));
     assert_string_equal(text, "");
     free(text);
-    /* stat says 0 bytes there */
+    /* stat reports 0 bytes there */
     assert_ok(uni__read_file(&text, &size, "/proc/self/status", 1 << 20, &failure));
     assert_true(size > 100);
     free(text);
     free(path);
 }
 
-/* A FIFO without a writer blocks open(2) for ever; ours must come back. */
+/* A FIFO without a writer blocks open(2) forever; ours must return. */
 static void a_fifo_in_place_of_a_file_is_refused(void **state)
 {
     char *path = at(state, "fifo"), *to = at(state, "copy"), *text = NULL, hash[17];
@@ -76,7 +76,7 @@ static void a_fifo_in_place_of_a_file_is_refused(void **state)
     assert_fails(uni__read_file(&text, NULL, path, 10, &failure), UNI_EINVAL, "not a regular");
     assert_fails(uni__hash_file(path, hash, NULL, &failure), UNI_EINVAL, "not a regular");
     assert_fails(uni__copy_file(path, to, &failure), UNI_EINVAL, "not a regular");
-    char beside[64]; /* not inside of what is copied */
+    char beside[64]; /* outside the source */
     snprintf(beside, sizeof beside, "%s-copy", (const char *)*state);
     assert_fails(uni__copy_tree(*state, beside, &failure), UNI_EUNSUPPORTED, path);
     assert_ok(uni__remove_tree(beside, &failure));
@@ -104,8 +104,7 @@ static void writing_replaces_the_whole(void **state)
     free(path);
 }
 
-/* With an error at the n-th operation the old file is there, nothing else is, and the error says
- * why. */
+/* After an error at the n-th operation only the old file exists, and the error says why. */
 static void a_failed_write_changes_nothing(void **state)
 {
     char *path = at(state, "f");
@@ -222,7 +221,7 @@ static void making_directories(void **state)
     char *deep = at(state, "a/b//c/"), *file = at(state, "file"), *below = at(state, "file/x/y");
     struct stat info;
     assert_ok(uni__make_dirs(deep, 0700, &failure));
-    assert_ok(uni__make_dirs(deep, 0700, &failure)); /* again is fine */
+    assert_ok(uni__make_dirs(deep, 0700, &failure)); /* repeating it is fine */
     assert_true(uni__path_is_dir(deep));
     assert_int_equal(stat(deep, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0700);
@@ -272,9 +271,9 @@ static void removing_does_not_follow_links(void **state)
     assert_ok(uni__remove_tree(dir, &failure));
     assert_false(uni__path_exists(dir));
     check_contents(outside, "precious");
-    assert_ok(uni__remove_tree(dir, &failure)); /* not there is success */
+    assert_ok(uni__remove_tree(dir, &failure)); /* succeeds when missing */
     assert_int_equal(symlink("outside", link), 0);
-    assert_ok(uni__remove_tree(link, &failure)); /* a link itself */
+    assert_ok(uni__remove_tree(link, &failure)); /* the link itself */
     check_contents(outside, "precious");
     assert_ok(uni__remove_tree(outside, &failure)); /* a single file */
     assert_false(uni__path_exists(outside));
@@ -331,7 +330,7 @@ static void copying_a_tree(void **state)
     char *dir = make_tree(state), *to = at(state, "copy"), *path, target[32] = "";
     struct stat info;
     listing list = { 0 };
-    for (int round = 0; round < 2; round++) { /* the second one over the first */
+    for (int round = 0; round < 2; round++) { /* the second copy overwrites the first */
         assert_ok(uni__copy_tree(dir, to, &failure));
         list = (listing){ 0 };
         assert_ok(uni__walk_files(to, list_file, &list, &failure));
@@ -345,7 +344,7 @@ static void copying_a_tree(void **state)
     assert_true(readlink(path = at(state, "copy/link"), target, sizeof target - 1) > 0);
     assert_string_equal(target, "../outside");
     free(path);
-    check_contents(path = at(state, "tree/c"), "three"); /* the source is left alone */
+    check_contents(path = at(state, "tree/c"), "three"); /* the source is unchanged */
     free(path);
     path = at(state, "tree/a/self");
     assert_fails(uni__copy_tree(dir, path, &failure), UNI_EINVAL, "into itself");
@@ -382,7 +381,7 @@ static void copying_files_of_all_sizes(void **state)
         assert_fails(uni__copy_file(from, to, &failure), UNI_EDISKFULL, to);
         uni__fault_hook_set(NULL, NULL);
     }
-    /* a link in place of the target is not written through */
+    /* a link in place of the target is not followed */
     char *victim = at(state, "victim"), *link = at(state, "trap");
     put(victim, "safe");
     assert_int_equal(symlink("victim", link), 0);

@@ -1,9 +1,9 @@
 /*
  * file_tree.c - directories: make, walk, copy, remove.
  *
- * Removing goes by descriptors (openat, unlinkat) and never follows a link, so that a directory
- * that is exchanged for a link while we work cannot lead us elsewhere. Walking and copying list a
- * directory, sort it, and go down by path; they look with lstat. Any thread.
+ * Removal uses descriptors (openat, unlinkat) and never follows a link, so a directory that is
+ * replaced by a link meanwhile cannot lead us elsewhere. Walking and copying list a directory, sort
+ * it, and descend by path; they use lstat. Any thread.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 
-/* Deeper directories than this are a mistake (or an attack on the stack). */
+/* Deeper directories are a mistake, or an attack on the stack. */
 #define TREE_DEPTH 200
 
 static int make_dir(const char *path, mode_t mode, uni_error *err)
@@ -41,7 +41,8 @@ int uni__make_dirs(const char *path, mode_t mode, uni_error *err)
     int status = 0;
     for (char *slash = copy + 1; status == 0 && (slash = strchr(slash, '/')); slash++) {
         *slash = 0;
-        if (!uni__path_is_dir(copy)) /* also where we may not make anything, as in "/" */
+        /* Check first: we may not be allowed to create anything here, as in "/". */
+        if (!uni__path_is_dir(copy))
             status = make_dir(copy, mode, err);
         *slash = '/';
     }
@@ -83,8 +84,8 @@ static int remove_contents(int dir, const char *name, int depth, uni_error *err)
     return status;
 }
 
-/* Removes name in dir. Tries as a directory first, without following links; what is none is
- * unlinked. */
+/* Removes name in dir. Tries it as a directory first, without following links; unlinks anything
+ * else. */
 static int remove_at(int dir, const char *name, int depth, uni_error *err)
 {
     if (depth > TREE_DEPTH)
@@ -115,7 +116,7 @@ int uni__remove_tree(const char *path, uni_error *err)
     return status;
 }
 
-/* As uni__write_file names them. */
+/* Temporary names of uni__write_file. */
 static int is_temporary(const struct dirent *entry)
 {
     const char *mark = strrchr(entry->d_name, '.');
@@ -156,8 +157,7 @@ static int by_bytes(const struct dirent **a, const struct dirent **b)
 typedef int (*visit_entry)(void *context, const char *relative, const char *full,
                            const struct stat *info, uni_error *err);
 
-/* Calls visit for all entries below, a directory before what is in it; a return of 1 skips its
- * contents. */
+/* Calls visit for all entries below, a directory before its contents; a return of 1 skips them. */
 static int walk(const char *dir, const char *relative, visit_entry visit, void *context, int depth,
                 uni_error *err);
 
@@ -223,8 +223,8 @@ int uni__walk_files(const char *dir, uni__visit_file visit, void *context, uni_e
 
 typedef struct tree_copy {
     const char *to;
-    dev_t
-        device; /* of the directory that is written, to notice when it lies inside of the source */
+    /* Of the target directory, to notice when it is inside the source. */
+    dev_t device;
     ino_t inode;
 } tree_copy;
 

@@ -1,10 +1,10 @@
 /*
- * fuzz.h - what a fuzz target gives. One target a program; two ways to run it:
+ * fuzz.h - the interface of a fuzz target. One target per program; two ways to run it:
  *
  * - fuzz_NAME: libFuzzer with ASan and UBSan, for real campaigns. Needs clang:
  *     tools/fuzz --minutes 10 json
- * - fuzz_NAME_smoke: fuzz_driver.c, any compiler, in every build with tests; a second of random
- *   changes to the target's own sample is part of the tests.
+ * - fuzz_NAME_smoke: fuzz_driver.c, any compiler, in every build with tests. The tests include a
+ *   second of random changes to the target's own sample.
  *
  * For fuzz_*.c only. A target stops the process (__builtin_trap) when a promise is broken.
  */
@@ -20,10 +20,10 @@
 #include "base/file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-/* A valid input to begin with, at most `room` bytes; returns its size. */
+/* A valid input to start from, at most `room` bytes; returns its size. */
 size_t fuzz_sample(uint8_t *out, size_t room);
 
-/* Copies a sample that is there already; returns its size. */
+/* Copies an existing sample; returns its size. */
 static inline size_t fuzz_copy(uint8_t *out, size_t room, const void *sample, size_t size)
 {
     size = size < room ? size : room;
@@ -31,7 +31,7 @@ static inline size_t fuzz_copy(uint8_t *out, size_t room, const void *sample, si
     return size;
 }
 
-/* A directory of this process' own, which goes when the process ends. */
+/* A private directory of this process, removed when the process ends. */
 static char fuzz__directory[256];
 
 static inline void fuzz__remove_directory(void)
@@ -50,7 +50,7 @@ static inline const char *fuzz_directory(void)
     return fuzz__directory;
 }
 
-/* The bytes as the file `name` in that directory; returns `path`. */
+/* Writes the bytes to the file `name` in that directory; returns `path`. */
 static inline const char *fuzz_file(char path[400], const char *name, const void *data, size_t size)
 {
     snprintf(path, 400, "%s/%s", fuzz_directory(), name);

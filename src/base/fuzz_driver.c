@@ -1,11 +1,11 @@
 /*
- * fuzz_driver.c - a main for fuzz targets where there is no libFuzzer (gcc): `fuzz_NAME_smoke
- * [-seconds=N] [-seed=N] [FILE...]`.
+ * fuzz_driver.c - a main for fuzz targets without libFuzzer (gcc): `fuzz_NAME_smoke [-seconds=N]
+ * [-seed=N] [FILE...]`.
  *
- * Runs the files given (so a finding of libFuzzer can be repeated in gdb or under valgrind), then N
- * seconds (1 unless told) of random changes to the files and to the target's sample. It has no
- * coverage feedback: it is a smoke test. When a target traps, the input is in fuzz-crash.bin of the
- * current directory, as far as the process could still write it.
+ * Runs the given files (to repeat a finding of libFuzzer in gdb or under valgrind), then N seconds
+ * (1 by default) of random changes to the files and to the target's sample. It has no coverage
+ * feedback: it is a smoke test. When a target traps, the input is in fuzz-crash.bin of the current
+ * directory, if the process could still write it.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -35,12 +35,12 @@ static void save_current(int signal_number)
         ssize_t written = write(fd, current.bytes, current.size);
         (void)written;
     }
-    raise(signal_number); /* SA_RESETHAND: now it ends us */
+    raise(signal_number); /* SA_RESETHAND: this time it kills us */
 }
 
 static void run(void)
 {
-    /* An exact allocation, so that ASan and valgrind see a read beyond the end. */
+    /* Allocate exactly, so that ASan and valgrind see a read past the end. */
     uint8_t *copy = malloc(current.size ? current.size : 1);
     if (!copy)
         return;
@@ -49,7 +49,7 @@ static void run(void)
     free(copy);
 }
 
-/* One to eight changes: bits, bytes, pieces removed, doubled, or put in from elsewhere. */
+/* One to eight changes: bits, bytes, pieces removed, duplicated, or inserted from elsewhere. */
 static void change(uint64_t key)
 {
     int count = 1 + (int)(uni__random_u64(key, 0, 0) % 8);

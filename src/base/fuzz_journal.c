@@ -1,9 +1,9 @@
 /*
- * fuzz_journal.c - any file reads without a crash or is refused; a journal that can be opened takes
- * a record, and then all that was read before and the new one are there. See fuzz.h.
+ * fuzz_journal.c - any file is read without a crash, or rejected. A journal that opens accepts a
+ * record, and then contains that record and everything read before. See fuzz.h.
  *
- * Random bytes would never get past the sums: when the first byte is 'S', every line is given a
- * right one. The file is a memfd, named by /proc.
+ * Random bytes would never match the checksums: when the first byte is 'S', every line gets a
+ * correct one. The file is a memfd, named through /proc.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +77,5 @@ size_t fuzz_sample(uint8_t *out, size_t room)
     static const char sample[] =
         "S{\"format\":\"unisono journal\",\"version\":1\n"
         "{\"event\":\"attempt\",\"time\":1.5\n{\"event\":\"exit\",\"rank\":0\n";
-    size_t size = sizeof sample - 1 < room ? sizeof sample - 1 : room;
-    memcpy(out, sample, size);
-    return size;
+    return fuzz_copy(out, room, sample, sizeof sample - 1);
 }

@@ -1,10 +1,11 @@
 /*
- * fuzz_msgpack.c - any message is read or refused, alike by the tree reader, the skipper and the
- * way to JSON; what was read is written and read again as the same value, and its JSON is valid.
- * See fuzz.h.
+ * fuzz_msgpack.c - the tree reader, the skipper and the conversion to JSON agree on whether a
+ * message is valid. What was read is written and read back as the same value, and its JSON is
+ * valid. See fuzz.h.
  */
 #include <stdlib.h>
 #include <string.h>
+#include "base/shared.h"
 #include "base/fuzz.h"
 #include "base/msgpack.h"
 
@@ -42,8 +43,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_PROMISE(skipped == 0 && skipper.at == cursor.at);
     void *packed = NULL;
     size_t packed_size = 0;
-    FUZZ_PROMISE(uni_msgpack_write(&packed, &packed_size, value, &err) == 0);
-    FUZZ_PROMISE(uni_msgpack_read(&back, packed, packed_size, &err) == 0);
+    FUZZ_PROMISE(uni__msgpack_write(&packed, &packed_size, value, &err) == 0);
+    FUZZ_PROMISE(uni__msgpack_read(&back, packed, packed_size, &err) == 0);
     FUZZ_PROMISE(uni_value_equal(value, back));
     uni_value_free(back);
     uni_value_free(value);

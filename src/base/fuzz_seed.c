@@ -1,6 +1,7 @@
 /*
- * fuzz_seed.c - part of every libFuzzer target: with UNISONO_FUZZ_SAMPLE=FILE it writes the target's own sample there and
- * ends. tools/fuzz puts that into the corpus, because formats with sums and headers are not found by chance.
+ * fuzz_seed.c - part of every libFuzzer target: with UNISONO_FUZZ_SAMPLE=FILE it writes the
+ * target's own sample there and exits. tools/fuzz adds it to the corpus, because chance does not
+ * find formats with checksums and headers.
  */
 #include <stdbool.h>
 #include <stdio.h>

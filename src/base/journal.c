@@ -1,11 +1,11 @@
 /*
- * journal.c - the append-only journal; its format is at the top of journal.h.
+ * journal.c - the append-only journal; journal.h describes the format.
  *
- * Reader and writer share one scan of the file: lines in chunks, each checked by its sum. A bad
- * line is held back until it is known whether another one follows: then it was damaged in the
- * middle, otherwise it is a torn write. The writer scans when it opens, to know where the good
- * lines end, cuts off what is torn, and remembers that place: after a write that failed half way (a
- * full disk) the next append cuts the file back to it first.
+ * Reader and writer share one scan of the file: lines in chunks, each verified by its checksum. A
+ * bad line is held back until it is known whether another one follows. If so, it was damaged in the
+ * middle; otherwise it is a torn write. The writer scans when it opens, to find the end of the good
+ * lines, truncates a torn write, and remembers the end. After a write that failed halfway (a full
+ * disk), the next append first truncates the file to it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,15 +24,16 @@
 #define FORMAT_VERSION 1
 #define TAIL_SIZE 16 /* ,"x":"01234567"} */
 #define CHUNK ((size_t)64 << 10)
-#define LINE_LIMIT ((size_t)16 << 20) /* longer lines are not ours: bounds the reader's memory */
+/* Longer lines are not ours; this bounds the reader's memory. */
+#define LINE_LIMIT ((size_t)16 << 20)
 static const char header_start[] = "{\"format\":\"unisono ";
 
 struct uni__journal {
     int fd;
     char *path;
-    uni__text line; /* the record in the making; kept for its memory */
-    off_t end; /* behind the last complete line */
-    bool dirty; /* there may be a part of a line behind `end` */
+    uni__text line; /* the current record; reuses its memory */
+    off_t end; /* after the last complete line */
+    bool dirty; /* a partial line may follow `end` */
     bool name_synced; /* the directory entry is on the disk */
 };
 
@@ -67,8 +68,9 @@ typedef struct scan {
     uni__journal_visit visit; /* may be NULL */
     void *context;
     uni__text buffer;
-    off_t line_start; /* place in the file of buffer.data[0] */
-    off_t good_end; /* behind the last line that stays: all but a bad one at the end */
+    off_t line_start; /* file offset of buffer.data[0] */
+    /* After the last line that stays: all but a bad one at the end. */
+    off_t good_end;
     bool skipping; /* in the rest of a line that was too long */
     bool bad_before; /* the line before this one was bad */
     bool header_seen;
@@ -91,7 +93,7 @@ static int check_header(const scan *s, const uni_value *header, uni_error *err)
     return 0;
 }
 
-/* One line without its LF; NULL for one that was too long. `next` is the place behind its LF. */
+/* One line without its LF; NULL for one that was too long. `next` is the offset after its LF. */
 static int scan_line(scan *s, char *line, size_t length, off_t next, uni_error *err)
 {
     uni_value *record = line ? parse_line(line, length) : NULL;
@@ -115,13 +117,13 @@ static int scan_line(scan *s, char *line, size_t length, off_t next, uni_error *
     return status < 0 ? status : 0;
 }
 
-/* All complete lines of the buffer; the rest moves to its front. */
+/* Scans all complete lines of the buffer; moves the rest to its front. */
 static int scan_buffer(scan *s, uni_error *err)
 {
     char *begin = s->buffer.data, *end = begin + s->buffer.size, *lf;
     while (begin < end && (lf = memchr(begin, '\n', (size_t)(end - begin)))) {
         off_t next = s->line_start + (lf + 1 - s->buffer.data);
-        if (s->bad_before) /* the bad line stays, since this one follows it */
+        if (s->bad_before) /* a bad line that is not the last one stays */
             s->good_end = s->line_start + (begin - s->buffer.data);
         UNI_TRY(scan_line(s, s->skipping ? NULL : begin, (size_t)(lf - begin), next, err));
         s->skipping = false;
@@ -165,8 +167,8 @@ static int scan_file(scan *s, uni_error *err)
     return 0;
 }
 
-/* A file without one good line is ours only if it can be a header that was cut off: nothing, the
- * beginning of one, or the zeros that some file systems leave after a power cut. */
+/* A file without a good line is ours only if it can be a truncated header: empty, the beginning of
+ * one, or the zeros that some file systems leave after a power cut. */
 static int check_torn_header(int fd, const char *path, uni_error *err)
 {
     char start[sizeof header_start - 1] = { 0 };
@@ -204,7 +206,7 @@ int uni__journal_read(const char *path, const char *kind, uni__journal_visit vis
     return status;
 }
 
-/* Cuts the file back to its last complete line. */
+/* Truncates the file to its last complete line. */
 static int cut_back(uni__journal *journal, uni_error *err)
 {
     int fault = uni__fault(UNI__FAULT_TRUNCATE, journal->path, NULL);
@@ -216,7 +218,8 @@ static int cut_back(uni__journal *journal, uni_error *err)
     return 0;
 }
 
-/* The record in journal->line, which has no closing brace yet, gets its sum and is written. */
+/* Adds the checksum to the record in journal->line, which has no closing brace yet, and writes
+ * it. */
 static int write_line(uni__journal *journal, uni_error *err)
 {
     char tail[TAIL_SIZE + 1];
@@ -235,7 +238,7 @@ static int write_line(uni__journal *journal, uni_error *err)
     int status =
         uni__write_all(journal->fd, journal->line.data, journal->line.size, journal->path, err);
     if (status < 0) {
-        /* At once, for readers; when that fails too the next append tries again. */
+        /* At once, for readers. If this fails too, the next append retries. */
         int ignored = cut_back(journal, NULL);
         (void)ignored;
         return status;
@@ -258,7 +261,7 @@ static int write_header(uni__journal *journal, const char *kind, uni_error *err)
     return write_line(journal, err);
 }
 
-/* Locks, finds the end, cuts off what is torn, and writes the header of a new file. */
+/* Locks, finds the end, truncates a torn write, and writes the header of a new file. */
 static int prepare(uni__journal *journal, const char *kind, uni__journal_visit visit, void *context,
                    uni__journal_report *report, uni_error *err)
 {
@@ -353,7 +356,7 @@ int uni__journal_append(uni__journal *journal, const uni_value *record, bool dur
                              journal->path);
     uni__text_clear(&journal->line);
     UNI_TRY(uni__json_add(&journal->line, record, 0, err));
-    journal->line.size--; /* the brace comes after the sum */
+    journal->line.size--; /* the checksum goes before the brace */
     UNI_TRY(write_line(journal, err));
     return durable ? uni__journal_sync(journal, err) : 0;
 }

@@ -1,6 +1,6 @@
 /*
- * journal_test.c - the promise of the journal: it reads after a kill at any byte and a flip of any
- * bit, loses nothing that was complete, invents nothing, and goes on.
+ * journal_test.c - the journal's promise: it is readable after a kill at any byte and a flip of any
+ * bit, loses no complete record, invents none, and continues.
  */
 #include "base/test.h"
 #include <errno.h>
@@ -33,7 +33,7 @@ typedef struct seen {
     int count;
 } seen;
 
-/* Every record must be one that was written, whole, and in order. */
+/* Every record must be one that was written, complete, and in order. */
 static int see(void *context, const uni_value *value, uni_error *err)
 {
     seen *s = context;
@@ -99,7 +99,7 @@ static void records_come_back_over_several_openings(void **state)
     uni__journal_close(NULL);
 }
 
-/* The bytes are a format: this text must not change. */
+/* The bytes are a file format: this text must not change. */
 static void the_format_on_disk(void **state)
 {
     char *path = make_journal(state, 1), *bytes = NULL, *line, hash[17], expected[200];
@@ -162,7 +162,7 @@ static void every_flip_is_noticed_and_survived(void **state)
             store(path, bytes, size);
             uni__journal_report report = read_all(path, &s);
             bool header = memchr(bytes, '\n', i) == NULL;
-            /* a broken LF takes two lines with it, anything else one */
+            /* a broken LF destroys two lines, anything else one */
             assert_true(s.count >= RECORDS - 2 && s.count <= (header ? RECORDS : RECORDS - 1));
             assert_true(report.damaged + report.torn >= 1);
             uni__journal *journal = NULL;
@@ -181,7 +181,7 @@ static void every_flip_is_noticed_and_survived(void **state)
     free(path);
 }
 
-/* A process that dies at the n-th operation, in the middle of a write too; the next one goes on. */
+/* A process dies at the n-th operation, also in the middle of a write; the next one continues. */
 static void a_crash_at_every_operation(void **state)
 {
     char *path = uni__path_join(*state, "journal.jsonl", NULL);
@@ -189,7 +189,7 @@ static void a_crash_at_every_operation(void **state)
     for (int n = 1; !finished; n++) {
         for (size_t shorten = 0; shorten <= 20; shorten += 10) {
             unlink(path);
-            int done[2]; /* the child tells how many appends returned */
+            int done[2]; /* the child reports how many appends returned */
             assert_int_equal(pipe(done), 0);
             pid_t child = fork();
             if (child == 0) {
@@ -226,7 +226,7 @@ static void a_crash_at_every_operation(void **state)
     free(path);
 }
 
-/* The disk is full half way through a line, even cutting it back fails once; then there is room
+/* The disk is full halfway through a line, and truncating it fails once, too; then there is room
  * again. */
 static void a_full_disk_does_not_glue_lines_together(void **state)
 {
@@ -257,7 +257,7 @@ static void a_failed_sync_is_an_error(void **state)
     char *path = make_journal(state, 1);
     uni__journal *journal = NULL;
     assert_ok(uni__journal_open(&journal, path, "journal", &failure));
-    for (int n = 2; n <= 3; n++) { /* of the file, of its directory */
+    for (int n = 2; n <= 3; n++) { /* sync of the file, of its directory */
         countdown count = { .at = n, .error = EIO };
         uni__fault_hook_set(countdown_hook, &count);
         assert_fails(append(journal, n, true, &failure), UNI_EIO, "sync");
@@ -310,7 +310,7 @@ static void other_kinds_and_versions_are_refused(void **state)
     free(path);
 }
 
-/* Opening the wrong file must not cut anything off it. */
+/* Opening the wrong file must not truncate it. */
 static void a_foreign_file_is_left_alone(void **state)
 {
     static const char *const texts[] = { "my thesis", "my thesis\nline two\n", "{\"a\":1}\n",
@@ -347,7 +347,7 @@ static void bad_records_are_refused(void **state)
     assert_int_equal(uni_dict_take(empty, "large", uni_value_string(large)), 0);
     free(large);
     assert_fails(uni__journal_append(journal, empty, false, &failure), UNI_ELIMIT, "bytes");
-    assert_ok(append(journal, 1, false, &failure)); /* still good */
+    assert_ok(append(journal, 1, false, &failure)); /* still usable */
     uni__journal_close(journal);
     assert_int_equal(read_all(path, &s).records, 1);
     uni_value_free(empty);
@@ -356,7 +356,7 @@ static void bad_records_are_refused(void **state)
     free(path);
 }
 
-/* A line without end (a hole of zeros in the middle) is passed over, with bounded memory. */
+/* A line without an end (a hole of zeros in the middle) is skipped, with bounded memory. */
 static void an_endless_line_is_passed_over(void **state)
 {
     char *path = make_journal(state, 2), *more = NULL;

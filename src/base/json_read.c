@@ -1,10 +1,10 @@
 /*
  * json_read.c - JSON text to a tree, by jansson.
  *
- * jansson does the parsing (UTF-8, escapes, numbers, duplicate keys, its own depth of 2048); we
- * convert its tree into ours, limit the depth to UNI_VALUE_MAX_DEPTH and turn its error into a
- * sentence with line and column. Numbers that are too large for 64 bits or for a double are
- * refused: silently reading another number than was written is worse. Any thread.
+ * jansson parses (UTF-8, escapes, numbers, duplicate keys, its own depth of 2048). We convert its
+ * tree into ours, limit the depth to UNI_VALUE_MAX_DEPTH and turn its error into a message with
+ * line and column. Numbers that do not fit 64 bits or a double are rejected: silently reading
+ * another number than was written is worse. Any thread.
  */
 #include <jansson.h>
 #include <math.h>
@@ -14,8 +14,10 @@
 #include "base/file.h"
 #include "base/json.h"
 
-/* Configs, manifests and run files are small; what is larger is not one of them. */
+/* Configs, manifests and run files are small; anything larger is not one of them. */
 #define JSON_SIZE_LIMIT ((size_t)64 << 20)
+/* A value takes up to 300 bytes while it is read, and three bytes of text can be one ("[],"). */
+#define VALUE_LIMIT ((size_t)4 << 20)
 #define MARK '\1' /* a string that begins with it is a number that JSON does not have */
 
 static int convert(uni_value **out, const json_t *json, int depth, bool marked, uni_error *err);
@@ -61,7 +63,7 @@ static int convert_dict(uni_value **out, json_t *json, int depth, bool marked, u
     return 0;
 }
 
-/* depth: containers around this value. */
+/* depth: number of containers around this value. */
 static int convert(uni_value **out, const json_t *json, int depth, bool marked, uni_error *err)
 {
     *out = NULL;
@@ -100,7 +102,7 @@ static int convert(uni_value **out, const json_t *json, int depth, bool marked, 
 
 static int parse_error(const json_error_t *failure, uni_error *err)
 {
-    if (failure->text[0] == 0) /* jansson has no words for an allocation that failed */
+    if (failure->text[0] == 0) /* jansson has no text for out of memory */
         return uni_error_set(err, UNI_ENOMEM, "JSON: out of memory");
     switch (json_error_code(failure)) {
     case json_error_out_of_memory:
@@ -119,7 +121,24 @@ static int parse_error(const json_error_t *failure, uni_error *err)
     }
 }
 
-static int read_json(uni_value **out, const char *text, size_t length, bool marked, uni_error *err)
+/* How many values the text can have at most, by what stands before one: `[`, `{` and `,`. */
+static size_t count_values(const char *text, size_t length)
+{
+    size_t count = 1;
+    bool quoted = false;
+    for (size_t i = 0; i < length; i++) {
+        if (quoted && text[i] == '\\')
+            i++;
+        else if (text[i] == '"')
+            quoted = !quoted;
+        else if (!quoted)
+            count += text[i] == ',' || text[i] == '[' || text[i] == '{';
+    }
+    return count;
+}
+
+static int read_json(uni_value **out, const char *text, size_t length, size_t most, bool marked,
+                     uni_error *err)
 {
     *out = NULL;
     if (!text)
@@ -127,11 +146,14 @@ static int read_json(uni_value **out, const char *text, size_t length, bool mark
     if (length > JSON_SIZE_LIMIT)
         return uni_error_set(err, UNI_ELIMIT, "JSON: %zu bytes are more than the limit of %zu",
                              length, JSON_SIZE_LIMIT);
-    /* jansson takes it for the end of the text, and would not see what comes behind it. */
+    /* jansson takes a zero byte for the end of the text and would ignore what follows. */
     const char *zero = length > 0 ? memchr(text, 0, length) : NULL;
     if (zero)
         return uni_error_set(err, UNI_EFORMAT, "JSON: a zero byte at offset %zu",
                              (size_t)(zero - text));
+    /* Before the parser makes a tree of it. */
+    if (length > most && count_values(text, length) > most)
+        return uni_error_set(err, UNI_ELIMIT, "JSON: more than %zu values", most);
     json_error_t failure;
     json_t *json = json_loadb(text, length,
                               JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &failure);
@@ -146,7 +168,13 @@ static int read_json(uni_value **out, const char *text, size_t length, bool mark
 
 int uni_json_read(uni_value **out, const char *text, size_t length, uni_error *err)
 {
-    return read_json(out, text, length, false, err);
+    return read_json(out, text, length, VALUE_LIMIT, false, err);
+}
+
+int uni__json_read_limited(uni_value **out, const char *text, size_t length, size_t most,
+                           uni_error *err)
+{
+    return read_json(out, text, length, most, false, err);
 }
 
 /* The length of the number at `at` that JSON does not have, or 0. */
@@ -161,7 +189,7 @@ static size_t bare_number(const char *at, size_t left)
     return 0;
 }
 
-/* Outside of strings, such numbers become marked strings. True: there was one. */
+/* Turns such numbers outside strings into marked strings. True: there was one. */
 static bool mark_numbers(uni__text *to, const char *text, size_t length)
 {
     bool quoted = false, found = false;
@@ -190,17 +218,17 @@ int uni__json_read_python(uni_value **out, const char *text, size_t length, uni_
     if (marked.failed)
         status = uni_error_set(err, UNI_ENOMEM, "JSON: out of memory");
     else if (found)
-        status = read_json(out, marked.data, marked.size, true, err);
+        status = read_json(out, marked.data, marked.size, VALUE_LIMIT, true, err);
     uni__text_free(&marked);
     return status;
 }
 
-static int read_text(uni_value **out, int status, char *text, size_t size, const char *path,
-                     uni_error *err)
+static int read_text(uni_value **out, int status, char *text, size_t size, size_t most,
+                     const char *path, uni_error *err)
 {
     *out = NULL;
     UNI_TRY(status);
-    status = uni_json_read(out, text, size, err);
+    status = uni__json_read_limited(out, text, size, most, err);
     free(text);
     if (status < 0)
         uni_error_prefix(err, "cannot read \"%s\"", path);
@@ -212,7 +240,7 @@ int uni_json_read_file(uni_value **out, const char *path, uni_error *err)
     char *text = NULL;
     size_t size = 0;
     int status = uni__read_file(&text, &size, path, JSON_SIZE_LIMIT, err);
-    return read_text(out, status, text, size, path, err);
+    return read_text(out, status, text, size, VALUE_LIMIT, path, err);
 }
 
 int uni__json_read_unlinked(uni_value **out, const char *path, uni_error *err)
@@ -220,5 +248,5 @@ int uni__json_read_unlinked(uni_value **out, const char *path, uni_error *err)
     char *text = NULL;
     size_t size = 0;
     int status = uni__read_unlinked(&text, &size, path, JSON_SIZE_LIMIT, err);
-    return read_text(out, status, text, size, path, err);
+    return read_text(out, status, text, size, UNI__JSON_FEW, path, err);
 }

@@ -1,4 +1,5 @@
-/* json_test.c - JSON: what is read, what is refused and with which words, and what is written. */
+/* json_test.c - JSON: what is read, what is rejected and with which message, and what is
+ * written. */
 #include "base/json.h"
 #include "base/test.h"
 #include <math.h>
@@ -60,7 +61,7 @@ static void numbers_are_ints_or_floats(void **state)
     uni_value_free(value);
 }
 
-/* As Python's json.dumps writes them, only where they are asked for, and never in a string. */
+/* As Python's json.dumps writes them, only when requested, and never in a string. */
 static void python_numbers_are_read(void **state)
 {
     const char *text = "{\"a\": NaN, \"b\": [Infinity, -Infinity, 1], \"NaN\": \"a \\\" NaN\"}";
@@ -107,14 +108,14 @@ static void bad_texts_are_refused_with_a_place(void **state)
     }
     uni_value *value = NULL;
     assert_int_equal(uni_json_read(&value, "{", 1, NULL), UNI_EFORMAT); /* err may be NULL */
-    /* A zero byte is not the end of a text that has a length. */
+    /* A zero byte does not end a text that has a length. */
     assert_fails(uni_json_read(&value, "0\0 rubbish", 10, &failure), UNI_EFORMAT, "offset 1");
     assert_fails(uni_json_read(&value, "\"a\0b\"", 5, &failure), UNI_EFORMAT, "offset 2");
     assert_fails(uni_json_read(&value, NULL, 0, &failure), UNI_EINVAL, "NULL");
     assert_fails(uni_json_read(&value, "", (size_t)65 << 20, &failure), UNI_ELIMIT, "limit");
 }
 
-/* Reading and writing agree on how deep is too deep, for lists and dictionaries. */
+/* Reading and writing have the same depth limit, for lists and dictionaries. */
 static void depth_is_limited_alike_both_ways(void **state)
 {
     for (int depth = UNI_VALUE_MAX_DEPTH - 1; depth <= UNI_VALUE_MAX_DEPTH + 1; depth++) {

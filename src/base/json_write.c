@@ -1,9 +1,9 @@
 /*
  * json_write.c - a tree to JSON text.
  *
- * A small recursive writer into uni__text: doubles are shortest round-trip text (jansson's are 17
- * digits, and its NaN is no number at all). Arrays become nested lists by their shape, bytes a list
- * of numbers. Any thread.
+ * A small recursive writer into uni__text: doubles are shortest round-trip text (jansson's have 17
+ * digits, and it cannot write NaN). Arrays become nested lists by their shape, bytes a list of
+ * numbers. Any thread.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static double half_to_double(uint16_t bits)
 
 static void write_element(writer *w, uni_dtype dtype, const void *data, size_t i)
 {
-    switch (dtype) {
+    switch ((int)dtype) {
     case UNI_F32:
         write_real(w, ELEMENT(float));
         break;
@@ -97,8 +97,8 @@ static void write_element(writer *w, uni_dtype dtype, const void *data, size_t i
 
 #undef ELEMENT
 
-/* One dimension of an array; *next counts elements through all of them. Never indented: one row of
- * numbers a line each would make files unreadable. */
+/* Writes one dimension of an array; *next counts elements through all of them. Never indented: one
+ * line per number would make files unreadable. */
 static void write_dimension(writer *w, const uni_array *array, int dimension, size_t *next)
 {
     if (dimension == uni_array_ndim(array)) {

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
+#include "base/shared.h"
 #include "base/log.h"
 #include "base/safe_text.h"
 
@@ -37,13 +38,13 @@ void uni_log_level_set(uni_log_level level)
     atomic_store(&current_level, (int)level);
 }
 
-uni_log_level uni_log_level_get(void)
+uni_log_level uni__log_level_get(void)
 {
     int level = atomic_load(&current_level);
     if (level == NOT_ASKED) {
         int expected = NOT_ASKED;
         level = (int)level_of_environment();
-        /* Somebody may have set it in between: theirs wins. */
+        /* If the program has set it in between, its level wins. */
         if (!atomic_compare_exchange_strong(&current_level, &expected, level))
             level = expected;
     }
@@ -58,7 +59,7 @@ void uni_log_function_set(uni_log_function function, void *context)
 
 void uni__log(uni_log_level level, const char *format, ...)
 {
-    if (level == UNI_LOG_OFF || level > uni_log_level_get())
+    if (level == UNI_LOG_OFF || level > uni__log_level_get())
         return;
     static const char prefix[] = "unisono: ";
     char message[UNI_ERROR_MESSAGE_SIZE + 256];
@@ -72,12 +73,12 @@ void uni__log(uni_log_level level, const char *format, ...)
         current_function(current_context, level, message);
         return;
     }
-    /* Messages hold names from files and workers; stderr may be a terminal. */
+    /* Messages contain names from files and workers; stderr may be a terminal. */
     uni__text safe = { 0 };
     uni__text_add_string(&safe, prefix);
     uni__text_add_safe(&safe, message, strlen(message), "\n\t");
     uni__text_add_char(&safe, '\n');
-    /* A warning that cannot be written has nobody left to be told to. */
+    /* A failure to write a warning cannot be reported anywhere. */
     ssize_t written = safe.failed ? 0 : write(STDERR_FILENO, safe.data, safe.size);
     (void)written;
     uni__text_free(&safe);

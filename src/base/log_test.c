@@ -1,4 +1,5 @@
-/* log_test.c - who hears the library, at which level; and the clocks. */
+/* log_test.c - where the messages of the library go, at which level; and the clocks. */
+#include "base/shared.h"
 #include "base/test.h"
 #include <math.h>
 #include <sys/wait.h>
@@ -6,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-/* The level is read once a process, so each case is a process of its own; its stderr is
+/* The level is read once per process, so each case runs in its own process; its stderr is
  * compared. */
 static void check_stderr(const char *environment, int level, const char *expected)
 {
@@ -47,7 +48,7 @@ static void levels(void **state)
     check_stderr("info", -1, "unisono: e\nunisono: w1\nunisono: i\n");
     check_stderr("debug", -1, "unisono: e\nunisono: w1\nunisono: i\nunisono: d\n");
     check_stderr("nonsense", -1, "unisono: e\nunisono: w1\n");
-    check_stderr("debug", UNI_LOG_ERROR, "unisono: e\n"); /* the program's word counts */
+    check_stderr("debug", UNI_LOG_ERROR, "unisono: e\n"); /* the program's setting wins */
     check_stderr("debug", UNI_LOG_OFF, "");
 }
 
@@ -61,7 +62,7 @@ static void the_program_s_function_gets_the_message(void **state)
 {
     char heard[4000] = "", longer[3001];
     uni_log_level_set(UNI_LOG_INFO);
-    assert_int_equal(uni_log_level_get(), UNI_LOG_INFO);
+    assert_int_equal(uni__log_level_get(), UNI_LOG_INFO);
     uni_log_function_set(keep_message, heard);
     uni__warn("rank %d is late", 3);
     assert_string_equal(heard, "2 rank 3 is late");
@@ -69,7 +70,7 @@ static void the_program_s_function_gets_the_message(void **state)
     assert_string_equal(heard, "2 rank 3 is late");
     memset(longer, 'x', 3000);
     longer[3000] = 0;
-    uni__warn("%s", longer); /* cut, not overrun */
+    uni__warn("%s", longer); /* truncated, not overrun */
     assert_true(strlen(heard) > 1000 && strlen(heard) < 3000);
     uni_log_function_set(NULL, NULL);
 }

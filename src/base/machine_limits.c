@@ -1,11 +1,13 @@
-/* machine_limits.c - see machine_limits.h. Every file may be missing; what cannot be read does not limit. */
+/* machine_limits.c - see machine_limits.h. Any file may be missing; what cannot be read does not
+ * limit. */
 #include "base/machine_limits.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The path of this process in the hierarchy with that controller (version 1), or in the unified one ("", version 2). */
+/* The path of this process in the hierarchy with that controller (version 1), or in the unified one
+ * ("", version 2). */
 static bool own_cgroup(const char *controller, char *out, size_t size)
 {
     FILE *file = fopen("/proc/self/cgroup", "re");
@@ -29,7 +31,7 @@ static bool own_cgroup(const char *controller, char *out, size_t size)
     return found;
 }
 
-/* "FILE" of a group: up to two numbers; how many there are ("max" is none). */
+/* Reads up to two numbers from "FILE" of a group; returns how many there are ("max" is none). */
 static int read_numbers(const char *root, const char *group, const char *name, double numbers[2])
 {
     char path[1280];
@@ -41,7 +43,7 @@ static int read_numbers(const char *root, const char *group, const char *name, d
     return count > 0 ? count : 0;
 }
 
-/* Cuts the last name off; false when nothing was left to cut. */
+/* Removes the last name; false when nothing was left to remove. */
 static bool to_parent(char *group)
 {
     char *slash = strrchr(group, '/');

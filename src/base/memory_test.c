@@ -1,10 +1,11 @@
 /*
- * memory_test.c - no memory at the n-th allocation, for every n: each operation says UNI_ENOMEM (or
- * NULL), leaks nothing (ASan looks) and leaves what was there usable.
+ * memory_test.c - out of memory at the n-th allocation, for every n: each operation returns
+ * UNI_ENOMEM (or NULL), leaks nothing (ASan checks) and leaves existing objects usable.
  *
- * The linker sends this module's malloc, calloc, realloc, reallocarray and strdup through the
+ * The linker redirects this module's malloc, calloc, realloc, reallocarray and strdup to the
  * __wrap_ functions below.
  */
+#include "base/shared.h"
 #include "base/test.h"
 #include <jansson.h>
 #include "base/journal.h"
@@ -111,9 +112,9 @@ static int round_trip_msgpack(void *context, uni_error *err)
     size_t size = 0;
     uni_value *back = NULL;
     uni__text text = { 0 };
-    int status = uni_msgpack_write(&data, &size, context, err);
+    int status = uni__msgpack_write(&data, &size, context, err);
     if (status == 0)
-        status = uni_msgpack_read(&back, data, size, err);
+        status = uni__msgpack_read(&back, data, size, err);
     if (status == 0)
         status =
             uni__cursor_to_json(&(uni__cursor){ data, (uint8_t *)data + size }, &text, NULL, err);
@@ -143,8 +144,8 @@ static void values(void **state)
     uni_value_free(value);
 }
 
-/* jansson's own allocations: it calls some of the failures a syntax error, which we cannot tell
- * apart. What counts is that it is an error, and that nothing leaks. */
+/* jansson's own allocations: it reports some of the failures as a syntax error, which we cannot
+ * tell apart. What matters is that it is an error, and that nothing leaks. */
 static void jansson_without_memory(void **state)
 {
     int status = -1, n = 0;
@@ -174,7 +175,7 @@ static int build(void *context, uni_error *err)
         char key[16];
         snprintf(key, sizeof key, "k%d", i);
         status = uni_dict_take(root, key, uni_value_int(i));
-        if (status < 0) /* what was in it is still found */
+        if (status < 0) /* the existing contents are still found */
             assert_true(i == 0 || uni_dict_get_int(root, "k0", -1) == 0);
     }
     uni_value_free(root);
@@ -232,7 +233,7 @@ static void files(void **state)
     char *path = uni__path_join(*state, "journal", NULL);
     assert_true(starve(use_journal, path) > 3);
     assert_true(starve(use_files, path) > 2);
-    /* The writer that found no memory left no half line and no wrong one behind. */
+    /* The writer that ran out of memory left no partial line and no wrong one. */
     uni__journal_report report;
     assert_ok(uni__journal_read(path, "journal", NULL, NULL, &report, &failure));
     assert_int_equal(report.records, 1);

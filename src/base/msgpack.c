@@ -1,10 +1,10 @@
 /*
- * msgpack.c - the writer and the cursor; trees on top of both.
+ * msgpack.c - the writer and the cursor; trees build on both.
  *
  * Written by hand rather than with msgpack-c because the report path writes straight into a ring of
  * shared memory and must neither allocate nor trust what it reads (a count in a 6-byte message made
- * msgpack-c reserve 8 GB). The writer always uses the smallest form, and doubles as 64 bits. The
- * cursor refuses what our values cannot hold: ext types, whole numbers above INT64_MAX. Any thread.
+ * msgpack-c reserve 8 GB). The writer always uses the smallest form, and 64 bits for doubles. The
+ * cursor rejects what our values cannot hold: ext types, and integers above INT64_MAX. Any thread.
  */
 #include <endian.h>
 #include <stdlib.h>
@@ -131,7 +131,7 @@ void uni__pack_double(uni__packer *packer, double value)
     put_64(packer, 0xCB, bits);
 }
 
-/* Lengths and counts end at 32 bits in the format; more cannot be written at all. */
+/* The format limits lengths and counts to 32 bits. */
 static void put_length(uni__packer *packer, uint8_t tag16, size_t length)
 {
     if (length <= UINT16_MAX)
@@ -205,7 +205,7 @@ static uint64_t number_at(const uint8_t *at, size_t size)
     return value;
 }
 
-/* Contents of `length` bytes after a head of `head` bytes. */
+/* Takes contents of `length` bytes after a head of `head` bytes. */
 static int take_bytes(uni__cursor *cursor, uni__token *token, uni_value_type type, size_t head,
                       uint64_t length, uni_error *err)
 {
@@ -218,7 +218,7 @@ static int take_bytes(uni__cursor *cursor, uni__token *token, uni_value_type typ
     return 0;
 }
 
-/* A count can be believed only as far as there are bytes: an item has at least one, a pair two. */
+/* Check the count against the bytes left: an item has at least one, a pair two. */
 static int take_container(uni__cursor *cursor, uni__token *token, uni_value_type type, size_t head,
                           uint64_t count, uni_error *err)
 {
@@ -255,7 +255,7 @@ static int take_real(uni__cursor *cursor, uni__token *token, size_t head)
     return 0;
 }
 
-/* Tags 0xC0 to 0xDF: the size of the fixed part (tag and number) of each; 0 for what is refused. */
+/* Tags 0xC0 to 0xDF: the size of the fixed part (tag and number) of each; 0 for rejected ones. */
 static const uint8_t head_sizes[32] = { 1, 0, 1, 1, 2, 3, 5, 0, 0, 0, 5, 9, 2, 3, 5, 9,
                                         2, 3, 5, 9, 0, 0, 0, 0, 0, 2, 3, 5, 3, 5, 3, 5 };
 
@@ -316,7 +316,7 @@ int uni__cursor_next(uni__cursor *cursor, uni__token *token, uni_error *err)
     if (cursor->at >= cursor->end)
         return malformed(cursor, "the message ends too early", err);
     uint8_t tag = *cursor->at;
-    if (tag == 0xCB && cursor->end - cursor->at >= 9) /* most of all metrics */
+    if (tag == 0xCB && cursor->end - cursor->at >= 9) /* most metrics */
         return take_real(cursor, token, 9);
     if (tag < 0x80 || tag >= 0xE0)
         return take_int(cursor, token, 1, (int8_t)tag);
@@ -331,8 +331,8 @@ int uni__cursor_next(uni__cursor *cursor, uni__token *token, uni_error *err)
 
 int uni__cursor_skip(uni__cursor *cursor, uni_error *err)
 {
-    /* No recursion: the number of values still to come is all that has to be known. It cannot
-     * overflow, since every count was checked against the bytes left. */
+    /* No recursion: it is enough to know how many values are still to come. The number cannot
+     * overflow, because every count was checked against the bytes left. */
     uint64_t left = 1;
     while (left > 0) {
         uni__token token;

@@ -1,12 +1,13 @@
 /*
  * msgpack_json.c - a msgpack message straight to JSON text: how reports get into results.jsonl.
  *
- * No tree and, once the text has grown, no allocation. The way from the root to the present value
- * is a chain of frames on the stack; it is only looked at when a number is not finite, to write its
- * dotted path. Any thread.
+ * It builds no tree and, once the text has grown, does not allocate. The path from the root to the
+ * current value is a chain of frames on the stack, used only to write the dotted path of a number
+ * that is not finite. Any thread.
  */
 #include <math.h>
 #include <string.h>
+#include "base/shared.h"
 #include "base/msgpack.h"
 
 typedef struct frame {
@@ -63,7 +64,7 @@ static int convert_dict(conversion *c, const frame *up, size_t count, int depth)
         if (key.type != UNI_TYPE_STRING)
             return uni_error_set(c->err, UNI_EFORMAT,
                                  "msgpack: a key is a %s, but must be a string",
-                                 uni_value_type_name(key.type));
+                                 uni__value_type_name(key.type));
         /* Two broken keys could become the same text, and the line would be refused when it is
          * read. */
         if (!uni__json_is_plain(key.data, key.size) &&

@@ -1,7 +1,8 @@
 /*
- * msgpack_test.c - the writer's bytes (as the specification and Python's msgpack give them), the
- * cursor on good and on broken messages, and the way to JSON.
+ * msgpack_test.c - the writer's bytes (compared with the specification and Python's msgpack), the
+ * cursor on valid and on broken messages, and the conversion to JSON.
  */
+#include "base/shared.h"
 #include "base/test.h"
 #include <math.h>
 #include "base/msgpack.h"
@@ -74,7 +75,7 @@ static void other_scalars(void **state)
     uni__packer_free(&packer);
 }
 
-/* Strings, bytes, lists and maps at the edges of their forms come back with the same length. */
+/* Strings, bytes, lists and maps at the limits of their forms come back with the same length. */
 static void lengths_at_every_edge(void **state)
 {
     static const size_t sizes[] = { 0, 1, 15, 16, 31, 32, 255, 256, 65535, 65536, 70000 };
@@ -124,8 +125,8 @@ static void trees_come_back(void **state)
     uni_value *value = sample(), *back = NULL;
     void *data = NULL;
     size_t size = 0;
-    assert_ok(uni_msgpack_write(&data, &size, value, &failure));
-    assert_ok(uni_msgpack_read(&back, data, size, &failure));
+    assert_ok(uni__msgpack_write(&data, &size, value, &failure));
+    assert_ok(uni__msgpack_read(&back, data, size, &failure));
     assert_true(uni_value_equal(value, back));
     assert_string_equal(uni_dict_key_at(back, 2), "neg"); /* in order */
     uni_value_free(back);
@@ -138,32 +139,32 @@ static void a_fixed_buffer_counts_on(void **state)
     uni_value *value = sample();
     void *whole = NULL;
     size_t size = 0;
-    assert_ok(uni_msgpack_write(&whole, &size, value, &failure));
+    assert_ok(uni__msgpack_write(&whole, &size, value, &failure));
     for (size_t room = 0; room <= size; room++) {
-        uint8_t *buffer = malloc(room + 1); /* ASan watches its end */
+        uint8_t *buffer = malloc(room + 1); /* ASan guards its end */
         buffer[room] = 0xEE;
         uni__packer packer = { .data = buffer, .capacity = room, .fixed = true };
         assert_ok(uni__pack_value(&packer, value, &failure));
         assert_int_equal(packer.overflow, room < size);
-        assert_int_equal(packer.size, size); /* what would have been needed */
+        assert_int_equal(packer.size, size); /* the size needed */
         assert_int_equal(buffer[room], 0xEE);
         if (room == size)
             assert_memory_equal(buffer, whole, size);
-        uni__packer_free(&packer); /* does not free what it does not own */
+        uni__packer_free(&packer); /* must not free memory it does not own */
         free(buffer);
     }
     free(whole);
     uni_value_free(value);
 }
 
-/* A copy whose end ASan guards, so that reading one byte too far is seen. */
+/* A copy whose end ASan guards, so that reading one byte too far is detected. */
 static int read_exact(uni_value **out, const void *data, size_t size)
 {
     void *copy = malloc(size ? size : 1);
     if (size > 0)
         memcpy(copy, data, size);
     memset(&failure, 0, sizeof failure);
-    int status = uni_msgpack_read(out, copy, size, &failure);
+    int status = uni__msgpack_read(out, copy, size, &failure);
     free(copy);
     return status;
 }
@@ -173,7 +174,7 @@ static void every_truncation_is_refused(void **state)
     uni_value *value = sample(), *back = NULL;
     uint8_t *data = NULL;
     size_t size = 0;
-    assert_ok(uni_msgpack_write((void **)&data, &size, value, &failure));
+    assert_ok(uni__msgpack_write((void **)&data, &size, value, &failure));
     for (size_t cut = 0; cut < size; cut++) {
         assert_int_equal(read_exact(&back, data, cut), UNI_EFORMAT);
         assert_null(back);
@@ -190,7 +191,7 @@ static void flipped_and_random_bytes_never_crash(void **state)
     uni_value *value = sample(), *back = NULL;
     uint8_t *data = NULL;
     size_t size = 0;
-    assert_ok(uni_msgpack_write((void **)&data, &size, value, &failure));
+    assert_ok(uni__msgpack_write((void **)&data, &size, value, &failure));
     for (size_t bit = 0; bit < 8 * size; bit++) {
         data[bit / 8] ^= (uint8_t)(1 << bit % 8);
         if (read_exact(&back, data, size) == 0)
@@ -232,7 +233,7 @@ static void what_values_cannot_hold_is_refused(void **state)
                   7, UNI_EFORMAT, "twice");
     check_refused("\xC0\xC0", 2, UNI_EFORMAT, "left");
     check_refused("", 0, UNI_EFORMAT, "early");
-    /* six bytes that claim 4 billion items: nothing is reserved for them */
+    /* six bytes that claim 4 billion items: nothing is allocated for them */
     check_refused("\xDD\xFF\xFF\xFF\xFF\xC0", 6, UNI_EFORMAT, "more items");
     check_refused("\xDF\xFF\xFF\xFF\xFF\xC0", 6, UNI_EFORMAT, "more items");
     check_refused("\xC6\xFF\xFF\xFF\xFF\x00", 6, UNI_EFORMAT, "longer");
@@ -251,12 +252,12 @@ static void depth_and_arrays_are_refused_when_writing(void **state)
         assert_int_equal(uni_list_take(outer, tree), 0);
         tree = outer;
         if (depth <= UNI_VALUE_MAX_DEPTH) {
-            assert_ok(uni_msgpack_write(&data, &size, tree, &failure));
-            assert_ok(uni_msgpack_read(&back, data, size, &failure));
+            assert_ok(uni__msgpack_write(&data, &size, tree, &failure));
+            assert_ok(uni__msgpack_read(&back, data, size, &failure));
             uni_value_free(back);
             free(data);
         } else {
-            assert_fails(uni_msgpack_write(&data, &size, tree, &failure), UNI_ELIMIT, "30");
+            assert_fails(uni__msgpack_write(&data, &size, tree, &failure), UNI_ELIMIT, "30");
             assert_null(data);
         }
     }
@@ -265,7 +266,7 @@ static void depth_and_arrays_are_refused_when_writing(void **state)
     assert_ok(uni_array_new(&array, UNI_F32, 0, NULL, &failure));
     uni_value *value = uni_value_array(array);
     uni_array_unref(array);
-    assert_fails(uni_msgpack_write(&data, &size, value, &failure), UNI_EUNSUPPORTED, "list");
+    assert_fails(uni__msgpack_write(&data, &size, value, &failure), UNI_EUNSUPPORTED, "list");
     uni_value_free(value);
 }
 
@@ -276,7 +277,7 @@ static void json_is_what_the_tree_would_give(void **state)
     char *expected = NULL;
     size_t size = 0;
     uni__text out = { 0 }, nonfinite = { 0 };
-    assert_ok(uni_msgpack_write(&data, &size, value, &failure));
+    assert_ok(uni__msgpack_write(&data, &size, value, &failure));
     assert_ok(uni_json_write(&expected, NULL, value, 0, &failure));
     uni__cursor cursor = { data, (uint8_t *)data + size };
     uni__text_add_string(&out, "x"); /* it appends */
@@ -311,7 +312,7 @@ static void nonfinite_numbers_are_named_by_their_path(void **state)
     assert_string_equal(out.data, "{\"loss\":null,\"ok\":1.5,\"a\":{\"b\\\"\":[0.0,null,null]}}");
     assert_string_equal(nonfinite.data, "\"loss\":\"NaN\",\"a.b\\\".1\":\"Infinity\","
                                         "\"a.b\\\".2\":\"-Infinity\"");
-    cursor.at = packer.data; /* and without somebody who wants to know */
+    cursor.at = packer.data; /* and without the optional output */
     uni__text_clear(&out);
     assert_ok(uni__cursor_to_json(&cursor, &out, NULL, &failure));
     uni__text_free(&out);

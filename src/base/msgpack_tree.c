@@ -1,12 +1,13 @@
 /*
  * msgpack_tree.c - whole trees to msgpack and back.
  *
- * Recursive with UNI_VALUE_MAX_DEPTH levels both ways. Reading copies everything. Keys are strings
- * without a zero byte, in UTF-8, each once; arrays are refused because checkpoints keep them beside
- * the tree. Any thread.
+ * Recursive with UNI_VALUE_MAX_DEPTH levels both ways. Reading copies everything. Keys are unique
+ * UTF-8 strings without a zero byte. Arrays are rejected because checkpoints keep them beside the
+ * tree. Any thread.
  */
 #include <stdlib.h>
 #include <string.h>
+#include "base/shared.h"
 #include "base/msgpack.h"
 
 static int too_deep(uni_error *err)
@@ -97,14 +98,14 @@ static int read_list(uni__cursor *cursor, uni_value **out, size_t count, int dep
     return 0;
 }
 
-/* The key as a C string, into `key`. */
+/* Copies the key as a C string into `key`. */
 static int read_key(uni__cursor *cursor, uni__text *key, uni_error *err)
 {
     uni__token token;
     UNI_TRY(uni__cursor_next(cursor, &token, err));
     if (token.type != UNI_TYPE_STRING)
         return uni_error_set(err, UNI_EFORMAT, "msgpack: a key is a %s, but must be a string",
-                             uni_value_type_name(token.type));
+                             uni__value_type_name(token.type));
     if (memchr(token.data, 0, token.size) || !uni__utf8_valid(token.data, token.size))
         return uni_error_set(err, UNI_EFORMAT, "msgpack: a key is not UTF-8 text");
     uni__text_clear(key);
@@ -178,7 +179,7 @@ int uni__cursor_read_value(uni__cursor *cursor, uni_value **out, uni_error *err)
     return read_value(cursor, out, 0, err);
 }
 
-int uni_msgpack_read(uni_value **out, const void *data, size_t size, uni_error *err)
+int uni__msgpack_read(uni_value **out, const void *data, size_t size, uni_error *err)
 {
     *out = NULL;
     if (!data)
@@ -193,7 +194,7 @@ int uni_msgpack_read(uni_value **out, const void *data, size_t size, uni_error *
                          (size_t)(cursor.end - cursor.at));
 }
 
-int uni_msgpack_write(void **out, size_t *size, const uni_value *value, uni_error *err)
+int uni__msgpack_write(void **out, size_t *size, const uni_value *value, uni_error *err)
 {
     uni__packer packer = { 0 };
     *out = NULL;

@@ -1,16 +1,16 @@
 /*
- * number.c - doubles and integers as text, and lists of numbers from it.
+ * number.c - writes doubles and integers as text, and parses lists of numbers.
  *
  * uni__format_double gives the shortest decimal that reads back to the same bits, and of those the
  * closest. The method is Raffaello Giulietti's ("The Schubfach way to render doubles", 2021): scale
  * the number and the two ends of its rounding interval by a power of ten with 128-bit arithmetic,
  * rounded to odd, and take the multiple of ten (or of one) inside. The paper proves that 126 bits
  * of the power, rounded up, are enough for every double. The table has only the powers for about
- * 1e-33 to 1e31, where metrics live (1 KB instead of 10); all others, subnormals included, go
+ * 1e-33 to 1e31, the range of metrics (1 KB instead of 10). All others, including subnormals, go
  * through printf with 15, 16 and 17 digits, which is as short (17 always suffice) and ten times
  * slower.
  *
- * About 40 ns a number, where printf with 17 digits takes 270 (base_bench.c). No state; any thread.
+ * It takes about 40 ns per number, printf with 17 digits 270 (base_bench.c). No state; any thread.
  */
 #include <ctype.h>
 #include <float.h>
@@ -114,7 +114,7 @@ static uint64_t round_to_odd(const struct power *power, uint64_t scaled)
     return (uint64_t)(high >> 64) | ((uint64_t)high > 1);
 }
 
-/* Shortest digits of significand * 2^exponent2 (significand != 0); false outside of the table. */
+/* Shortest digits of significand * 2^exponent2 (significand != 0); false outside the table. */
 static bool shortest(decimal *out, uint64_t significand, int exponent2, bool closer_below)
 {
     /* floor(log10(2^exponent2)), of 3/4 of it when the gap below is half as wide (a power of
@@ -141,7 +141,7 @@ static bool shortest(decimal *out, uint64_t significand, int exponent2, bool clo
     }
     bool down_inside = lower <= 4 * s, up_inside = 4 * s + 4 <= upper;
     bool up = up_inside;
-    if (down_inside == up_inside) /* both are in (or none): the closer one, ties to even */
+    if (down_inside == up_inside) /* both or neither: the closer one, ties to even */
         up = value > 4 * s + 2 || (value == 4 * s + 2 && (s & 1));
     *out = (decimal){ s + up, k };
     return true;
@@ -179,8 +179,8 @@ size_t uni__format_int(char *out, int64_t value)
     return (size_t)(end - begin);
 }
 
-/* 0.001 and 1234567890123456.0 plainly, what is smaller or larger as 1.5e-7 and 1e22 (as Python
- * does). */
+/* 0.001 and 1234567890123456.0 are written plainly, smaller or larger ones as 1.5e-7 and 1e22, like
+ * in Python. */
 static char *lay_out(char *at, decimal number)
 {
     while (number.digits % 100000000 == 0) {
@@ -222,9 +222,9 @@ static char *lay_out(char *at, decimal number)
     return at + uni__format_int(at, point - 1);
 }
 
-/* Through printf, for the numbers outside of the table: the first of 15, 16 and 17 digits that
- * reads back. Any shorter form is the one with 15 digits and zeros at its end; only subnormals
- * have too few bits for that. */
+/* For numbers outside the table: the first of 15, 16 and 17 digits that reads back, by printf. Any
+ * shorter form is the one with 15 digits and trailing zeros; only subnormals have too few bits for
+ * that. */
 static decimal shortest_by_printf(double value)
 {
     char buffer[40], digits[20];
@@ -233,7 +233,7 @@ static decimal shortest_by_printf(double value)
         if (precision == 16 || strtod(buffer, NULL) == value)
             break;
     }
-    /* Only digits count before the 'e': the decimal point is the locale's and may be any bytes. */
+    /* Take only the digits before the 'e': the locale's decimal point may be any bytes. */
     size_t count = 0;
     const char *at = buffer;
     for (; *at != 'e'; at++)
@@ -261,7 +261,8 @@ size_t uni__format_double(char *out, double value)
         return (size_t)(at + 8 - out);
     }
     double magnitude = fabs(value);
-    if (magnitude < 0x1p53 && magnitude == (double)(uint64_t)magnitude) { /* whole, zero included */
+    /* An integer, including zero. */
+    if (magnitude < 0x1p53 && magnitude == (double)(uint64_t)magnitude) {
         uint64_t whole = (uint64_t)magnitude;
         at += uni__format_int(at, (int64_t)whole);
         memcpy(at, ".0", 2);
@@ -274,7 +275,7 @@ size_t uni__format_double(char *out, double value)
     return (size_t)(lay_out(at, number) - out);
 }
 
-/* The C library keeps this locale ready: asking for it allocates nothing. */
+/* The C library keeps this locale ready: requesting it allocates nothing. */
 static locale_t c_locale(void)
 {
     return newlocale(LC_ALL_MASK, "C", (locale_t)0);

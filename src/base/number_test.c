@@ -1,8 +1,8 @@
 /*
  * number_test.c - numbers as text: every double reads back to its bits, and no shorter text does.
  *
- * The C library's strtod and printf are the judges. `number_test N` runs N random numbers of each
- * kind instead of the default (10,000,000 takes a minute).
+ * The C library's strtod and printf are the reference. `number_test N` runs N random numbers of
+ * each kind instead of the default (10,000,000 takes a minute).
  */
 #include "base/test.h"
 #include <float.h>
@@ -46,7 +46,7 @@ static int count_digits(const char *text)
     return count;
 }
 
-/* No decimal with fewer digits reads back, and of those with as many ours is printf's, the
+/* No decimal with fewer digits reads back, and of those with as many digits ours is printf's, the
  * closest. */
 static void check_shortest(double value)
 {
@@ -128,7 +128,7 @@ static void random_bit_patterns(void **state)
         double value = from_bits(uni__random_u64(1, 0, (uint64_t)i));
         if (isfinite(value))
             check_round_trip(value);
-        /* and the exponents of the fast path, which random bits rarely have */
+        /* also the exponents of the fast path, which random bits rarely have */
         uint64_t bits = uni__random_u64(2, 0, (uint64_t)i);
         uint64_t exponent = 1023 - 115 + (bits >> 52) % 225;
         value = from_bits((bits & 0x800FFFFFFFFFFFFFu) | exponent << 52);

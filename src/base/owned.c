@@ -1,5 +1,5 @@
 /*
- * owned.c - is it ours alone (owned.h). Any thread.
+ * owned.c - checks that only this user can change a file (owned.h). Any thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +36,7 @@ static int check_owned(const struct stat *info, const char *shown, uni_error *er
 
 static int refuse_open(int os_error, const char *shown, uni_error *err)
 {
-    /* ELOOP is what O_NOFOLLOW says of a link; with O_DIRECTORY it is ENOTDIR. */
+    /* O_NOFOLLOW reports a link as ELOOP; with O_DIRECTORY it is ENOTDIR. */
     if (os_error == ELOOP)
         return uni_error_set(err, UNI_EPERMISSION,
                              "refusing %s: it is a symbolic link; give the path of what it "
@@ -76,7 +76,7 @@ int uni__open_owned_file(int at, const char *name, const char *shown, uni_error 
     return open_owned(at, name, shown, S_IFREG, err);
 }
 
-/* `path` cannot be used because of the directory `fd`, which is `path` or above it. */
+/* Rejects `path` because of the directory `fd`, which is `path` or above it. */
 static int refuse_shared(int fd, const struct stat *info, const char *path, uni_error *err)
 {
     char link[40], name[PATH_MAX] = "a directory above it";
@@ -97,7 +97,7 @@ static int refuse_shared(int fd, const struct stat *info, const char *path, uni_
                          path, name, (unsigned)(info->st_mode & 07777), (long)info->st_uid);
 }
 
-/* A directory and those above it, to the root. Takes dir. */
+/* Checks a directory and those above it, up to the root. Takes ownership of dir. */
 static int check_shared(int dir, const char *path, uni_error *err)
 {
     struct stat info, below = { 0 };
@@ -131,7 +131,7 @@ int uni__open_shared_dir(const char *path, uni_error *err)
     return fd;
 }
 
-/* Cuts the last part off and returns it; the rest stays in path ("/" at least). */
+/* Cuts off the last part and returns it; the rest stays in path (at least "/"). */
 static const char *cut_last(char *path)
 {
     char *slash = strrchr(path, '/');

@@ -1,4 +1,4 @@
-/* owned_test.c - what is ours alone is opened, everything else is refused with its reason. */
+/* owned_test.c - what is ours alone is opened, everything else is rejected with the reason. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,7 +67,7 @@ static void modes(void **state)
         const char *path;
         mode_t bad, good;
     } cases[] = {
-        { ".", 0777, 0700 }, /* the storage itself could be replaced */
+        { ".", 0777, 0700 }, /* others could replace the storage itself */
         { "s", 0777, 0755 },
         { "s/name", 0777, 0755 },
         { "s/name", 0775, 0755 },
@@ -82,7 +82,7 @@ static void modes(void **state)
         assert_int_equal(chmod(at(cases[i].path), cases[i].good), 0);
         accepted();
     }
-    assert_int_equal(chmod(at("s"), 01777), 0); /* shared, as it should be */
+    assert_int_equal(chmod(at("s"), 01777), 0); /* shared, as intended */
     accepted();
 }
 
@@ -95,7 +95,8 @@ static void links(void **state)
     assert_int_equal(uni__check_owned_place(at("s/name"), NULL), UNI_EPERMISSION);
     assert_int_equal(unlink(at("s/name")), 0);
     assert_int_equal(rename(at("s/moved"), at("s/name")), 0);
-    assert_int_equal(symlink("s", at("storage")), 0); /* the storage path is the user's own word */
+    /* The user chose the storage path. */
+    assert_int_equal(symlink("s", at("storage")), 0);
     uni_error err = { 0 };
     int fd = uni__open_owned_below(at("storage/name/run_001"), &err);
     assert_true(fd >= 0);

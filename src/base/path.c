@@ -1,5 +1,5 @@
-/* path.c - joining and completing paths, without touching the file system but for the questions
- * at the end. Any thread. */
+/* path.c - joins and completes paths. Only the queries at the end touch the file system. Any
+ * thread. */
 #include <errno.h>
 #include <pwd.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/text.h"
 
-/* Adds "part" with exactly one slash between it and what is there. */
+/* Adds "part" with exactly one slash before it. */
 static void add_part(uni__text *path, const char *part)
 {
     if (path->size > 0) {
@@ -53,8 +53,8 @@ static int add_home(uni__text *path, uni_error *err)
     return 0;
 }
 
-/* Takes out "//", "/." and the slash at the end. ".." stays: behind a link it is not the
- * directory before. */
+/* Removes "//", "/." and a trailing slash. ".." stays: after a link it is not the previous
+ * directory. */
 static void tidy(char *path)
 {
     char *out = path;

@@ -1,7 +1,7 @@
 /*
  * plugin.c - opens plug-ins (plugin.h). Nothing is remembered: dlopen counts references by itself.
- * Only full paths are opened: the name alone would make the loader search where somebody else may
- * have put a file.
+ * Only full paths are opened: with the name alone the loader would search directories in which
+ * another user may have put a file.
  */
 #include "base/plugin.h"
 
@@ -25,7 +25,8 @@ static bool own_directory(char *out, size_t size)
     if (dladdr((void *)(uintptr_t)&own_directory, &info) != 0 && info.dli_fname != NULL &&
         info.dli_fname[0] == '/') {
         snprintf(path, sizeof path, "%s", info.dli_fname);
-    } else { /* linked into the program itself, which is known by the name it was started with */
+    } else {
+        /* Linked into the program itself, whose dli_fname is the name it was started with. */
         ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
         if (length <= 0)
             return false;
@@ -86,8 +87,8 @@ static int try_environment(const uni__plugin *plugin, const void **table, uni_er
     return found;
 }
 
-/* Installed: beside the library, or in a folder of our own. Built: below the root of the build
- * directory, of which the library or program that we are in is one to four folders down. */
+/* Installed: beside the library, or in our own folder. Built: below the root of the build
+ * directory; the library or program that we are in is one to four folders further down. */
 static int try_beside(const char *directory, const uni__plugin *plugin, const void **table,
                       uni_error *err)
 {
@@ -99,7 +100,8 @@ static int try_beside(const char *directory, const uni__plugin *plugin, const vo
     for (size_t i = 0; i < sizeof up / sizeof up[0] && found == 0; i++)
         if ((size_t)snprintf(below, sizeof below, "%s/%s", up[i], plugin->built) < sizeof below)
             found = try_open(directory, below, plugin, directory, table, err);
-    /* An installed program: PREFIX/bin/unisono or PREFIX/libexec/unisono/unisono-agent, wherever the prefix was moved to. */
+    /* An installed program: PREFIX/bin/unisono or PREFIX/libexec/unisono/unisono-agent, even if the
+     * prefix was moved. */
     for (size_t i = 1; i < 3 && found == 0 && UNI__LIBDIR[0] != '/'; i++)
         if ((size_t)snprintf(below, sizeof below, "%s/%s", up[i], UNI__LIBDIR) < sizeof below)
             found = try_open(directory, below, plugin, directory, table, err);

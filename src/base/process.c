@@ -6,7 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FLAG_EXITING 0x4u /* PF_EXITING: set at the beginning of exit, before files are closed */
+/* PF_EXITING: set at the beginning of exit, before files are closed. */
+#define FLAG_EXITING 0x4u
 
 bool uni__process_look(int pid, uni__process *out)
 {
@@ -21,7 +22,8 @@ bool uni__process_look(int pid, uni__process *out)
     if (size <= 0)
         return false;
     text[size] = '\0';
-    /* The second field is the name in brackets and may hold anything; the last bracket ends it. */
+    /* The second field is the name in parentheses and may contain anything; the last one ends
+     * it. */
     const char *rest = strrchr(text, ')');
     unsigned flags = 0;
     unsigned long long start = 0;

@@ -1,4 +1,4 @@
-/* process_test.c - running, stopped, ending and dead processes are told apart. */
+/* process_test.c - running, stopped, exiting and dead processes are distinguished. */
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -12,7 +12,7 @@ static pid_t child_that_waits(void)
 {
     pid_t pid = fork();
     if (pid == 0) {
-        /* A name with a bracket and spaces, as /proc/PID/stat shows it unescaped. */
+        /* A name with a parenthesis and spaces, which /proc/PID/stat shows unescaped. */
         prctl(PR_SET_NAME, "a) Z 1 (b");
         for (;;)
             pause();

@@ -2,11 +2,11 @@
  * random.c - Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2,
  * 3", SC 2011), and a keyed permutation.
  *
- * The permutation is an alternating Feistel network on the b bits that n needs, split in two parts
- * of floor(b/2) and ceil(b/2) bits: each round changes one part by a hash of the other, so each
- * round (and all of them) is a bijection of [0, 2^b). Values at or above n are sent through again
- * ("cycle walking"): since the walk follows a cycle of a bijection it comes back below n, and since
- * 2^b < 2n that takes fewer than two tries on average. Pure functions; any thread.
+ * The permutation is an alternating Feistel network on the b bits that n needs, split into two
+ * parts of floor(b/2) and ceil(b/2) bits. Each round changes one part by a hash of the other, so
+ * each round (and all of them together) is a bijection of [0, 2^b). Values at or above n go through
+ * again ("cycle walking"). The walk follows a cycle of a bijection, so it returns below n, and
+ * since 2^b < 2n that takes fewer than two tries on average. Pure functions; any thread.
  */
 #include <errno.h>
 #include <math.h>
@@ -71,7 +71,7 @@ double uni__random_normal(uint64_t key, uint64_t stream, uint64_t index)
     return radius * cos(6.283185307179586476925 * ((double)angle_bits * 0x1p-53));
 }
 
-/* The finaliser of splitmix64: every input bit changes every output bit with probability about
+/* The finalizer of splitmix64: every input bit changes every output bit with probability about
  * 1/2. */
 static uint64_t mix(uint64_t x)
 {
@@ -80,15 +80,15 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* The function of one round. Round and half (at most 32 bits) must not run into each other: with
- * half + round the rounds are shifted copies of one function and partly undo each other, which
- * showed as too many fixed points. */
+/* The function of one round. Round and half (at most 32 bits) must not overlap: with half + round
+ * the rounds are shifted copies of one function and partly cancel out, which showed as too many
+ * fixed points. */
 static uint64_t hash_half(uint64_t seed, uint64_t round, uint64_t half)
 {
     return mix(mix((round + 1) << 32 | half) ^ seed);
 }
 
-/* How the bits of an index below n are halved. */
+/* How the bits of an index below n are split. */
 struct halves {
     int low_bits;
     uint64_t low_mask, high_mask;
@@ -119,8 +119,9 @@ uint64_t uni__random_permute(uint64_t key, uint64_t n, uint64_t index)
     return high << h.low_bits | low;
 }
 
-/* A round waits for the one before, so that one index alone leaves most of the machine idle: several go through the rounds side by side, and whoever must walk on (its
- * number is not below n) goes along with the next ones. */
+/* Each round depends on the previous one, so a single index leaves most of the machine idle.
+ * Several go through the rounds side by side, and an index that must walk on (its number is not
+ * below n) goes along with the next ones. */
 void uni__random_permute_all(uint64_t key, uint64_t n, uint64_t *indices, size_t count)
 {
     enum { LANES = 4 };

@@ -1,7 +1,7 @@
 /*
- * random.h - counter-based random numbers (Philox 4x32-10): the n-th number of a key is computed,
- * not stepped to, so that results do not depend on the number of workers, and a keyed permutation
- * of [0, n) in O(1) state. Pure functions; any thread.
+ * random.h - counter-based random numbers (Philox 4x32-10): the n-th number of a key is computed
+ * directly, so results do not depend on the number of workers. Also a keyed permutation of [0, n)
+ * in O(1) state. Pure functions; any thread.
  */
 #ifndef UNISONO_BASE_RANDOM_H
 #define UNISONO_BASE_RANDOM_H
@@ -19,11 +19,12 @@ double uni__random_normal(uint64_t key, uint64_t stream, uint64_t index); /* mea
 /* Position of `index` in a keyed permutation of [0, n): a bijection (Feistel with cycle
  * walking). */
 uint64_t uni__random_permute(uint64_t key, uint64_t n, uint64_t index);
-/* The same of each of `count` indices, in their place: a third of the time a number. */
+/* The same for each of `count` indices, in place: takes a third of the time per number. */
 void uni__random_permute_all(uint64_t key, uint64_t n, uint64_t *indices, size_t count);
-/* Bytes from the system's generator for identities and secrets. */
+/* Bytes from the system's generator, for identities and secrets. */
 UNI__SHARED int uni__random_system(void *out, size_t size);
-/* 64 of them that name one object; from its address and the time when the system gives none. */
+/* 64 such bits that identify one object; from its address and the time if the system provides
+ * none. */
 UNI__SHARED uint64_t uni__random_id(const void *object);
 
 #endif

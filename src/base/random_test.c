@@ -1,6 +1,6 @@
 /*
- * random_test.c - Philox against the published answers, the distributions against their moments,
- * and the permutation against the definition of one.
+ * random_test.c - compares Philox with the published answers, the distributions with their moments,
+ * and the permutation with its definition.
  */
 #include "base/test.h"
 #include <math.h>
@@ -27,7 +27,7 @@ static void known_answers(void **state)
     }
 }
 
-/* Runs must be repeatable over versions: which words of which counter are used is a promise. */
+/* Runs must be repeatable across versions: the mapping from counters to words is a promise. */
 static void the_mapping_is_fixed(void **state)
 {
     assert_true(uni__random_u64(0, 0, 0) == 0xe169c58d6627e8d5u);
@@ -105,7 +105,8 @@ static void permutations_are_bijections(void **state)
     }
 }
 
-/* Many at once are the same as one by one, wherever they begin and however many lanes they fill. */
+/* Many at once give the same as one by one, wherever they begin and however many lanes they
+ * fill. */
 static void permutations_of_many(void **state)
 {
     static const uint64_t sizes[] = { 0, 1, 2, 3, 9, 65, 1437, 65537, ((uint64_t)1 << 40) + 1 };
@@ -123,7 +124,7 @@ static void permutations_of_many(void **state)
     }
 }
 
-/* Over many keys every index goes to every place about equally often, also for tiny n. */
+/* Over many keys every index goes to every place about equally often, even for tiny n. */
 static void places_are_uniform_over_keys(void **state)
 {
     static const uint64_t sizes[] = { 2, 3, 5, 8, 16 };
@@ -141,7 +142,7 @@ static void places_are_uniform_over_keys(void **state)
     }
 }
 
-/* Neighbours must not stay neighbours: batches would be alike. */
+/* Neighbors must not stay neighbors: batches would be alike. */
 static void neighbours_are_torn_apart(void **state)
 {
     uint64_t n = 10000, near = 0;

@@ -13,8 +13,8 @@ static uint32_t code_of(const unsigned char *bytes, size_t length)
     return code;
 }
 
-/* Controls, and what changes the direction of writing, hides, or begins a line. Joiners (U+200C,
- * U+200D) stay: words and emoji need them. */
+/* Controls, and characters that change the writing direction, hide text, or begin a line. Joiners
+ * (U+200C, U+200D) stay: words and emoji need them. */
 static bool is_unsafe(uint32_t code)
 {
     static const struct {
@@ -67,7 +67,7 @@ size_t uni__safe_step(const char *text, size_t length, const char *keep,
 void uni__text_add_safe(uni__text *out, const char *text, size_t length, const char *keep)
 {
     char escape[UNI__ESCAPE_SIZE];
-    size_t from = 0; /* what is safe is copied in one go */
+    size_t from = 0; /* safe runs are copied at once */
     for (size_t at = 0; at < length;) {
         size_t bytes = uni__safe_step(text + at, length - at, keep, escape);
         if (escape[0]) {
@@ -80,15 +80,15 @@ void uni__text_add_safe(uni__text *out, const char *text, size_t length, const c
     uni__text_add(out, text + from, length - from);
 }
 
-/* Reset, bold, underline, their ends, and colours that neither a black nor a white background
- * swallows. Everything else can hide text: conceal, blink, dim, black on black. */
+/* Reset, bold, underline, their ends, and colors that are visible on black and on white. Everything
+ * else can hide text: conceal, blink, dim, black on black. */
 static bool shows_text(long code)
 {
     return code == 0 || code == 1 || code == 4 || code == 22 || code == 24 || code == 39 ||
            (code >= 31 && code <= 36) || (code >= 91 && code <= 96);
 }
 
-/* The codes that follow 38, 48 or 58 belong to it: 5;N or 2;R;G;B. */
+/* The codes after 38, 48 or 58 belong to it: 5;N or 2;R;G;B. */
 static const char *skip_colour(const char *at, const char *end)
 {
     char *next = NULL;

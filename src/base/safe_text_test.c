@@ -1,4 +1,4 @@
-/* safe_text_test.c - which characters are shown escaped, and which as they are. */
+/* safe_text_test.c - which characters are escaped, and which are shown as they are. */
 #include "base/safe_text.h"
 #include "base/test.h"
 
@@ -14,8 +14,8 @@ static size_t encode(uint32_t code, char out[5])
     return length;
 }
 
-/* Every character there is: what Unicode calls a control (Cc) or a mark of direction is never
- * written out. */
+/* Tests every character: what Unicode calls a control (Cc) or a direction mark is never written as
+ * it is. */
 static void every_character(void **state)
 {
     static const uint32_t directions[] = { 0x061c, 0x200e, 0x200f, 0x202a, 0x202b, 0x202c, 0x202d,
@@ -71,7 +71,8 @@ static void colours(void **state)
         { "\033[;4mx", "[0;4m" },
         { "\033[4;mx", "[4;0m" },
         { "\033[22;24;39;96mx", "[22;24;39;96m" },
-        /* what hides: dim, blink, inverse, conceal, strike, fonts, backgrounds, black, white */
+        /* codes that hide: dim, blink, inverse, conceal, strike, fonts, backgrounds, black,
+         * white */
         { "\033[8mx", "" },
         { "\033[5;6mx", "" },
         { "\033[2;3;7;9;10;20mx", "" },
@@ -80,7 +81,7 @@ static void colours(void **state)
         { "\033[37;97;90mx", "" },
         { "\033[008mx", "" },
         { "\033[4294967304mx", "" },
-        /* the codes of a longer colour are not codes of their own */
+        /* the parameters of a longer color are not separate codes */
         { "\033[38;5;1;1mx", "[1m" },
         { "\033[38;2;31;1;4;36mx", "[36m" },
         { "\033[48;5;mx", "" },

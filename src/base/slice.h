@@ -1,10 +1,12 @@
-/* slice.h - equal parts of a flat buffer, cut at multiples of `unit` elements (a cache line's, so that no two threads write the same one). */
+/* slice.h - equal parts of a flat buffer, cut at multiples of `unit` elements (usually a cache
+ * line, so that no two threads write the same one). */
 #ifndef UNISONO_BASE_SLICE_H
 #define UNISONO_BASE_SLICE_H
 
 #include <stddef.h>
 
-/* Part `index` of `count` of n elements: [begin, end), empty when there are fewer units than parts. */
+/* Part `index` of `count` of n elements: [begin, end), empty when there are fewer units than
+ * parts. */
 static inline void uni__slice_of(size_t n, size_t unit, int index, int count, size_t *begin,
                                  size_t *end)
 {

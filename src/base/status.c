@@ -1,7 +1,7 @@
 /*
  * status.c - the names of the codes, and the three ways to fill a uni_error.
  *
- * Every text is formatted into a buffer on the stack first, because callers put the old message
+ * Every text is first formatted into a buffer on the stack, because callers put the old message
  * into the new one (`uni_error_set(err, code, "%s: %s", path, err->message)`), and vsnprintf must
  * not read what it writes. Nothing is shared; any thread.
  */
@@ -37,7 +37,7 @@ const char *uni_status_sentence(int code)
     }
 }
 
-/* A cut must not leave half a UTF-8 character: the message may go into JSON or to a terminal. */
+/* Truncation must not split a UTF-8 character: the message may go into JSON or to a terminal. */
 static void store_message(uni_error *err, const char *text)
 {
     size_t length = strlen(text);
@@ -95,8 +95,7 @@ int uni_error_set_errno(uni_error *err, int os_error, const char *format, ...)
     va_end(arguments);
     const char *why = strerror_r(os_error, reason, sizeof reason);
     size_t at = length < 0 ? 0 : (size_t)length;
-    /* A long path must not push the reason out of the message: the reason is what people need
-     * most. */
+    /* A long path must not push out the reason, which people need most. */
     size_t room = sizeof err->message - 1 - strlen(why) - 2;
     if (at > room) {
         at = room;

@@ -1,4 +1,4 @@
-/* status_test.c - codes, their names, and the message a user gets to read. */
+/* status_test.c - codes, their names, and the message that a user reads. */
 #include "base/test.h"
 #include <errno.h>
 #include <unisono/version.h>
@@ -8,7 +8,7 @@ static void names_and_sentences(void **state)
     assert_string_equal(uni_status_name(UNI_OK), "OK");
     assert_string_equal(uni_status_name(UNI_EDISKFULL), "EDISKFULL");
     assert_string_equal(uni_status_sentence(UNI_ECORRUPT),
-                        "a checksum does not match: the bytes were damaged");
+                        "a checksum does not match: the data is corrupt");
     assert_string_equal(uni_status_name(-9999), "EUNKNOWN");
     assert_non_null(uni_status_sentence(-9999));
 }

@@ -1,6 +1,6 @@
 /*
- * test.h - what the tests of this module share: cmocka's headers, a directory of their own, and a
- * fault hook that counts. For *_test.c of src/base only.
+ * test.h - shared by the tests of this module: cmocka's headers, a private directory, and a fault
+ * hook that counts. For *_test.c of src/base only.
  */
 #ifndef UNISONO_BASE_TEST_H
 #define UNISONO_BASE_TEST_H
@@ -19,7 +19,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 
-/* A fresh directory as *state, removed afterwards. */
+/* Creates a fresh directory as *state, removed afterwards. */
 __attribute__((unused)) static int enter_directory(void **state)
 {
     char path[256];
@@ -37,10 +37,12 @@ __attribute__((unused)) static int leave_directory(void **state)
 /* Fails (or crashes) at the n-th operation, counted from 1. */
 typedef struct countdown {
     int at; /* 0: only count */
-    int calls; /* how many there were */
+    int calls; /* calls so far */
     int error; /* errno to return; 0: the process dies there */
-    bool sticky; /* also fail at every later one, like a full disk */
-    size_t shorten; /* not 0: the write before the n-th operation is cut to this many bytes */
+    /* Also fails at every later one, like a full disk. */
+    bool sticky;
+    /* Nonzero: truncates the write before the n-th operation to this many bytes. */
+    size_t shorten;
 } countdown;
 
 __attribute__((unused)) static int countdown_hook(void *context, uni__fault_op op, const char *path,

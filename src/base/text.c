@@ -2,9 +2,9 @@
  * text.c - the growing buffer behind every writer, and JSON strings.
  *
  * The buffer doubles, and is zero-terminated after every append. A failed allocation (or a size
- * that overflows) makes the buffer `failed`: later appends do nothing, and the caller looks once at
- * the end. JSON strings are copied in runs: a table says which bytes need nothing. Numbers are in
- * number.c.
+ * that overflows) marks the buffer as `failed`: later appends do nothing, and the caller checks
+ * once at the end. JSON strings are copied in runs: a table tells which bytes need no escape.
+ * Numbers are in number.c.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ static bool grow(uni__text *text, size_t extra)
         text->failed = true;
         return false;
     }
-    while (capacity <= needed) /* one more for the zero */
+    while (capacity <= needed) /* one byte for the zero */
         capacity *= 2;
     char *data = realloc(text->data, capacity);
     if (!data) {
@@ -93,7 +93,7 @@ void uni__text_add_format(uni__text *text, const char *format, ...)
         if (at)
             vsnprintf(at, (size_t)length + 1, format, again);
     }
-    if (text->failed) /* whatever was half written is not part of the text */
+    if (text->failed) /* discard a partial write */
         text->data[text->size] = 0;
     else
         advance(text, (size_t)length);
@@ -122,7 +122,8 @@ size_t uni__utf8_sequence(const char *string, size_t length)
         return 0;
     if (s[0] < 0x80)
         return 1;
-    /* The second byte's range excludes overlong forms, surrogates and what lies above U+10FFFF. */
+    /* The range of the second byte excludes overlong forms, surrogates and code points above
+     * U+10FFFF. */
     size_t need = s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : 2;
     unsigned char low = 0x80, high = 0xBF;
     if (s[0] < 0xC2 || s[0] > 0xF4 || length < need)
@@ -186,10 +187,10 @@ static void add_escape(uni__text *text, unsigned char c)
     }
 }
 
-/* Eight bytes at once: the high bit of each byte of the result says that it is not plain. For x
- * < 0x80 in all bytes, (x - n) has the high bit where x < n, and x ^ c is 0, so below 1, where x
- * is c. Borrows go only upwards from a byte that is not plain itself, so they change the answer
- * for none of the bytes before it. */
+/* Tests eight bytes at once: the high bit of each byte of the result says that it is not plain. For
+ * x < 0x80 in all bytes, (x - n) has the high bit where x < n, and x ^ c is 0, so below 1, where x
+ * is c. Borrows only go upwards from a byte that is itself not plain, so they never change the
+ * answer for the bytes before it. */
 static bool word_is_plain(uint64_t word)
 {
     const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
@@ -251,7 +252,7 @@ void uni__text_add_json_string(uni__text *text, const char *string, size_t lengt
 size_t uni__settle_line(char *line, size_t size)
 {
     size_t end = size && line[size - 1] == '\n' ? size - 1 : size, feed = size - end, kept = 0;
-    while (end && (line[end - 1] == '\r' || line[end - 1] == '\b')) /* back, and nothing over it */
+    while (end && (line[end - 1] == '\r' || line[end - 1] == '\b')) /* nothing overwrites these */
         end--;
     const char *last = end ? memrchr(line, '\r', end) : NULL;
     for (size_t i = last ? (size_t)(last - line) + 1 : 0; i < end; i++) {

@@ -75,7 +75,7 @@ static void json_strings(void **state)
     check_json("\x7F", 1, "\"\x7F\"");
 }
 
-/* The test by eight bytes at once against the definition, for every byte at every place. */
+/* Compares the test of eight bytes at once with the definition, for every byte at every place. */
 static void plain_strings_are_recognised(void **state)
 {
     for (int byte = 0; byte < 256; byte++) {
@@ -98,15 +98,15 @@ static void plain_strings_are_recognised(void **state)
 static void broken_utf8_becomes_a_replacement_each_byte(void **state)
 {
     check_json("a\xFFz", 3, "\"a" FFFD "z\"");
-    check_json("\xC3", 1, "\"" FFFD "\""); /* cut off */
+    check_json("\xC3", 1, "\"" FFFD "\""); /* truncated */
     check_json("\xC0\x80", 2, "\"" FFFD FFFD "\""); /* overlong */
     check_json("\xE0\x80\x80", 3, "\"" FFFD FFFD FFFD "\""); /* overlong */
     check_json("\xED\xA0\x80", 3, "\"" FFFD FFFD FFFD "\""); /* a surrogate */
     check_json("\xF4\x90\x80\x80", 4, "\"" FFFD FFFD FFFD FFFD "\""); /* above U+10FFFF */
-    check_json("\xE2\x82\"", 3, "\"" FFFD FFFD "\\\"\""); /* the quote is not eaten */
+    check_json("\xE2\x82\"", 3, "\"" FFFD FFFD "\\\"\""); /* the quote is not consumed */
 }
 
-/* Every sequence of up to three bytes against the C definition of UTF-8's ranges by value. */
+/* Compares every sequence of up to three bytes with UTF-8's ranges, defined by value. */
 static void utf8_agrees_with_decoding(void **state)
 {
     for (uint32_t bits = 0; bits < 1u << 24; bits += 7) {

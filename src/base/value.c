@@ -2,14 +2,15 @@
  * value.c - the tree: scalars, strings, lists, and what all types have in common. Dictionaries are
  * in dict.c.
  *
- * A value is one allocation of 40 bytes (a string or bytes has its contents right behind). Freeing
- * does not recurse: a container that waits to be freed is linked through its own `next`, so a tree
- * of any depth is freed in constant stack. Copy and compare recurse and stop at WALK_DEPTH, far
- * beyond what can be written or read. A tree belongs to one thread at a time.
+ * A value is one allocation of 40 bytes (a string or bytes value has its contents right after it).
+ * Freeing does not recurse: a container that waits to be freed is linked through its own `next`, so
+ * a tree of any depth is freed in constant stack space. Copying and comparing recurse and stop at
+ * WALK_DEPTH, far beyond what can be written or read. A tree belongs to one thread at a time.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/shared.h"
 #include "base/value_internal.h"
 
 #define WALK_DEPTH 1000
@@ -65,11 +66,6 @@ static uni_value *new_text(uni_value_type type, const void *data, size_t size)
     return value;
 }
 
-uni_value *uni_value_string(const char *text)
-{
-    return text ? new_text(UNI_TYPE_STRING, text, strlen(text)) : NULL;
-}
-
 uni_value *uni_value_string_n(const char *text, size_t length)
 {
     return new_text(UNI_TYPE_STRING, text, length);
@@ -93,8 +89,7 @@ uni_value *uni_value_array(uni_array *array)
     return value;
 }
 
-/* Frees a value that has no children left, or none at all; containers are put on the list
- * instead. */
+/* Frees a value without remaining children; queues containers instead. */
 static void free_or_queue(uni_value *value, uni_value **queue)
 {
     if (!value)
@@ -179,7 +174,7 @@ uni_value_type uni_value_type_of(const uni_value *value)
     return value ? value->type : UNI_TYPE_NULL;
 }
 
-const char *uni_value_type_name(uni_value_type type)
+const char *uni__value_type_name(uni_value_type type)
 {
     static const char *const names[] = { "null",  "boolean", "whole number", "number", "string",
                                          "bytes", "list",    "dictionary",   "array" };
@@ -219,7 +214,7 @@ static bool equal(const uni_value *a, const uni_value *b, int depth)
         }
         return true;
     case UNI_TYPE_ARRAY:
-        return uni_array_equal(a->u.array, b->u.array);
+        return uni__array_equal(a->u.array, b->u.array);
     }
     return false;
 }
@@ -278,12 +273,6 @@ uni_array *uni_value_as_array(const uni_value *value)
     return uni_value_type_of(value) == UNI_TYPE_ARRAY ? value->u.array : NULL;
 }
 
-bool uni_value_is_number(const uni_value *value)
-{
-    uni_value_type type = uni_value_type_of(value);
-    return type == UNI_TYPE_BOOL || type == UNI_TYPE_INT || type == UNI_TYPE_FLOAT;
-}
-
 size_t uni_list_size(const uni_value *list)
 {
     return uni_value_type_of(list) == UNI_TYPE_LIST ? list->u.list.size : 0;
@@ -297,7 +286,7 @@ const uni_value *uni_list_get(const uni_value *list, size_t index)
 int uni_list_take(uni_value *list, uni_value *item)
 {
     int status = UNI_ENOMEM;
-    if (!item || !list) /* either a constructor that found no memory */
+    if (!item || !list) /* a constructor ran out of memory */
         goto fail;
     status = UNI_EINVAL;
     if (list->type != UNI_TYPE_LIST || list == item)

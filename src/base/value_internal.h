@@ -16,7 +16,7 @@ struct uni_value {
         int64_t integer; /* bool and int */
         double real;
         struct {
-            char *data; /* zero-terminated, right behind the value */
+            char *data; /* zero-terminated, right after the value */
             size_t size;
         } text;
         struct {
@@ -26,7 +26,8 @@ struct uni_value {
         struct {
             dict_entry *entries; /* in the order of insertion */
             uint32_t size, capacity;
-            uint32_t *index; /* index_size cells with entry number + 1, or 0; NULL while small */
+            /* index_size cells with entry number + 1, or 0; NULL while small. */
+            uint32_t *index;
             uint32_t index_size;
         } dict;
         uni_array *array;

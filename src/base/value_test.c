@@ -1,7 +1,9 @@
 /* value_test.c - trees: ownership, order, lookup, conversion, and paths. */
+#include "base/shared.h"
 #include "base/test.h"
 #include <math.h>
 #include <unisono/value.h>
+#include "base/dict.h"
 #include "base/random.h"
 
 static void scalars(void **state)
@@ -9,7 +11,7 @@ static void scalars(void **state)
     uni_value *value = uni_value_int(7);
     assert_int_equal(uni_value_as_int(value, 0), 7);
     assert_true(uni_value_as_float(value, 0) == 7.0);
-    assert_true(uni_value_as_bool(value, true)); /* an int is no bool: the fallback */
+    assert_true(uni_value_as_bool(value, true)); /* an int is not a bool: the fallback */
     assert_false(uni_value_as_bool(value, false));
     assert_string_equal(uni_value_as_string(value, "no"), "no");
     assert_true(uni_value_is_number(value));
@@ -28,8 +30,8 @@ static void scalars(void **state)
     assert_int_equal(uni_value_as_int(value, -1), -1);
     uni_value_free(value);
     assert_int_equal(uni_value_type_of(NULL), UNI_TYPE_NULL);
-    assert_string_equal(uni_value_type_name(UNI_TYPE_DICT), "dictionary");
-    assert_string_equal(uni_value_type_name((uni_value_type)50), "?");
+    assert_string_equal(uni__value_type_name(UNI_TYPE_DICT), "dictionary");
+    assert_string_equal(uni__value_type_name((uni_value_type)50), "?");
     assert_false(uni_value_is_number(NULL));
     assert_null(uni_value_string(NULL));
     assert_null(uni_value_array(NULL));
@@ -57,7 +59,8 @@ static void strings_and_bytes_are_copied(void **state)
     assert_null(uni_value_as_bytes(NULL, &size));
 }
 
-/* The dictionary against a plain model: random sets, replacements and removals over 200 keys. */
+/* Compares the dictionary with a plain model: random sets, replacements and removals over 200
+ * keys. */
 static void dict_keeps_order_at_every_size(void **state)
 {
     uni_value *dict = uni_value_dict();
@@ -150,7 +153,7 @@ static void copies_are_deep_and_share_arrays(void **state)
     uni_array *array = uni_value_as_array(uni_dict_get(first, "w"));
     assert_ptr_equal(array, uni_value_as_array(uni_dict_get(second, "w")));
     uni_value_free(first);
-    assert_int_equal(uni_array_count(array), 3); /* the copy still holds it */
+    assert_int_equal(uni_array_count(array), 3); /* the copy still holds a reference */
     assert_int_equal(uni_dict_take(second, "none", uni_value_bool(false)), 0);
     first = sample();
     assert_false(uni_value_equal(first, second));
@@ -210,9 +213,22 @@ static void a_million_levels_are_freed(void **state)
         assert_int_equal(status, 0);
         tree = outer;
     }
-    assert_null(uni_value_copy(tree)); /* refused, not a crash */
+    assert_null(uni_value_copy(tree)); /* rejected, not a crash */
     assert_false(uni_value_equal(tree, tree));
     uni_value_free(tree);
+}
+
+static void in_one_expression(void **state)
+{
+    uni_value *dict = UNI__DICT({ "b", uni_value_int(3) }, { "a", uni_value_string("x") },
+                                { "b", uni_value_null() });
+    assert_int_equal(uni_dict_size(dict), 2);
+    assert_string_equal(uni_dict_key_at(dict, 0), "b");
+    assert_int_equal(uni_value_type_of(uni_dict_get(dict, "b")), UNI_TYPE_NULL);
+    assert_string_equal(uni_dict_get_string(dict, "a", ""), "x");
+    uni_value_free(dict);
+    /* One that could not be made spoils all, and nothing leaks. */
+    assert_null(UNI__DICT({ "a", uni_value_int(1) }, { "b", NULL }, { "c", uni_value_list() }));
 }
 
 int main(void)
@@ -226,6 +242,7 @@ int main(void)
         cmocka_unit_test(equality),
         cmocka_unit_test(paths),
         cmocka_unit_test(a_million_levels_are_freed),
+        cmocka_unit_test(in_one_expression),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

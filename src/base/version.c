@@ -1,4 +1,4 @@
-/* version.c - the version of the library that is loaded. */
+/* version.c - the version of the loaded library. */
 #include <unisono/version.h>
 
 const char *uni_version(void)

@@ -1,9 +1,9 @@
 /*
- * checkpoint.c - the public handle: open, verify, latest with fallback, read, and write one
- * outside of a run.
+ * checkpoint.c - the public handle: open, verify, latest with fallback, read, and write one outside
+ * a run.
  *
- * "Latest" is the highest number whose manifest and bytes verify, among the run's checkpoints/
- * and .recovery/ (store.h). File times play no part. A handle belongs to one thread at a time.
+ * "Latest" is the highest number whose manifest and bytes verify, among the run's checkpoints/ and
+ * .recovery/ (store.h). File times do not matter. A handle belongs to one thread at a time.
  */
 #include <unisono/checkpoint.h>
 
@@ -71,46 +71,6 @@ int uni_checkpoint_verify(uni_checkpoint *checkpoint, uni_error *err)
     return check_files(checkpoint, true, err);
 }
 
-const char *uni_checkpoint_path(const uni_checkpoint *checkpoint)
-{
-    return checkpoint->path;
-}
-
-int64_t uni_checkpoint_number(const uni_checkpoint *checkpoint)
-{
-    return checkpoint->manifest.number;
-}
-
-int64_t uni_checkpoint_iteration(const uni_checkpoint *checkpoint)
-{
-    return checkpoint->manifest.iteration;
-}
-
-int uni_checkpoint_attempt(const uni_checkpoint *checkpoint)
-{
-    return checkpoint->manifest.attempt;
-}
-
-double uni_checkpoint_timestamp(const uni_checkpoint *checkpoint)
-{
-    return checkpoint->manifest.timestamp;
-}
-
-uint64_t uni_checkpoint_bytes(const uni_checkpoint *checkpoint)
-{
-    return uni__manifest_bytes(&checkpoint->manifest);
-}
-
-const uni_value *uni_checkpoint_metrics(const uni_checkpoint *checkpoint)
-{
-    return checkpoint->manifest.metrics;
-}
-
-bool uni_checkpoint_is_dict(const uni_checkpoint *checkpoint)
-{
-    return checkpoint->manifest.is_dict;
-}
-
 /* The part of rank 0 or, when only others saved one, of the lowest rank. -1 when there is none. */
 static int first_part(const uni__manifest *manifest)
 {
@@ -126,7 +86,23 @@ static int first_part(const uni__manifest *manifest)
     return first;
 }
 
-int uni_checkpoint_read_dict(uni_checkpoint *checkpoint, uni_value **out, uni_error *err)
+const uni_checkpoint_info *uni_checkpoint_info_of(const uni_checkpoint *checkpoint)
+{
+    uni_checkpoint_info *info = &((uni_checkpoint *)checkpoint)->info;
+    *info = (uni_checkpoint_info){
+        .path = checkpoint->path,
+        .number = checkpoint->manifest.number,
+        .iteration = checkpoint->manifest.iteration,
+        .attempt = checkpoint->manifest.attempt,
+        .timestamp = checkpoint->manifest.timestamp,
+        .bytes = uni__manifest_bytes(&checkpoint->manifest),
+        .metrics = checkpoint->manifest.metrics,
+        .is_dict = checkpoint->manifest.is_dict,
+    };
+    return info;
+}
+
+int uni_checkpoint_read_dict(uni_value **out, uni_checkpoint *checkpoint, uni_error *err)
 {
     char suffix[32] = "";
     *out = NULL;
@@ -230,7 +206,7 @@ int uni__checkpoint_open_found(uni_checkpoint **out, const uni__found *found, un
                          found->path, number);
 }
 
-/* The first of the list that opens and verifies; what is passed over is said in the log. */
+/* Opens the first of the list that verifies; logs the ones that were skipped. */
 static int open_first_good(uni_checkpoint **out, const uni__found_list *list, const char *where,
                            uni_error *err)
 {
@@ -283,9 +259,9 @@ done:
     return status;
 }
 
-/* ---- one outside of a run ---- */
+/* ---- a checkpoint outside a run ---- */
 
-/* Encodes into fresh pages that go back to the system at once; malloc would keep hundreds of
+/* Encodes into fresh pages that are returned to the system at once; malloc would keep hundreds of
  * megabytes. */
 static int write_encoded(const char *dir, const uni_value *dict, uni__manifest *manifest,
                          uni_error *err)
@@ -303,7 +279,7 @@ static int write_encoded(const char *dir, const uni_value *dict, uni__manifest *
     return status;
 }
 
-/* A directory beside path (absolute) that only we know of, for the time until it is complete. */
+/* Creates a private directory beside path (absolute), for the time until it is complete. */
 static int make_hidden_sibling(char **out, const char *path, uni_error *err)
 {
     uint64_t random = 0;
@@ -337,7 +313,7 @@ static int write_complete(const char *path, const uni_value *dict, uni_error *er
     renamed = true;
     status = uni__fsync_parent(path, err);
 done:
-    if (status < 0) { /* it is whole or not there; the first error is the one to tell */
+    if (status < 0) { /* remove the rest, keep the first error */
         int ignored = uni__remove_tree(renamed ? path : staged, NULL);
         (void)ignored;
     }

@@ -1,5 +1,5 @@
-/* checkpoint_test.c - opening, verifying and falling back: damage anywhere is noticed, and the
- * older good one is taken and said. */
+/* checkpoint_test.c - opening, verifying and falling back: damage anywhere is detected, and the
+ * older good checkpoint is used and logged. */
 #include <sys/wait.h>
 #include <unisono/log.h>
 #include "checkpoint/test_helpers.h"
@@ -19,7 +19,7 @@ static int setup_quiet(void **state)
     return setup_root(state);
 }
 
-/* checkpoints 1..n of a run at "<root>/run". */
+/* Makes checkpoints 1..n of a run at "<root>/run". */
 static void make_run(int count)
 {
     uni__store *store = NULL;
@@ -36,24 +36,25 @@ static void test_open_and_read(void **state)
     uni_checkpoint *checkpoint = NULL;
     uni_value *dict = NULL;
     MUST(uni_checkpoint_open_latest(&checkpoint, at("run"), &err));
-    assert_string_equal(uni_checkpoint_path(checkpoint), at("run/checkpoints/checkpoint_000002"));
-    assert_int_equal(uni_checkpoint_number(checkpoint), 2);
-    assert_int_equal(uni_checkpoint_iteration(checkpoint), 2);
-    assert_int_equal(uni_checkpoint_attempt(checkpoint), 1);
-    assert_true(uni_checkpoint_timestamp(checkpoint) == 1002.0);
-    assert_true(uni_checkpoint_bytes(checkpoint) > 400);
-    assert_true(uni_dict_get_float(uni_checkpoint_metrics(checkpoint), "loss", 0) == 0.5);
-    assert_true(uni_checkpoint_is_dict(checkpoint));
+    assert_string_equal(uni_checkpoint_info_of(checkpoint)->path,
+                        at("run/checkpoints/checkpoint_000002"));
+    assert_int_equal(uni_checkpoint_info_of(checkpoint)->number, 2);
+    assert_int_equal(uni_checkpoint_info_of(checkpoint)->iteration, 2);
+    assert_int_equal(uni_checkpoint_info_of(checkpoint)->attempt, 1);
+    assert_true(uni_checkpoint_info_of(checkpoint)->timestamp == 1002.0);
+    assert_true(uni_checkpoint_info_of(checkpoint)->bytes > 400);
+    assert_true(uni_dict_get_float(uni_checkpoint_info_of(checkpoint)->metrics, "loss", 0) == 0.5);
+    assert_true(uni_checkpoint_info_of(checkpoint)->is_dict);
     MUST(uni_checkpoint_verify(checkpoint, &err));
-    MUST(uni_checkpoint_read_dict(checkpoint, &dict, &err));
+    MUST(uni_checkpoint_read_dict(&dict, checkpoint, &err));
     uni_checkpoint_close(checkpoint);
     uni_value *expected = model_state(2, 100);
     assert_true(uni_value_equal(dict, expected));
     uni_value_free(expected);
     uni_value_free(dict);
-    /* The checkpoints folder itself is as good as the run. */
+    /* The checkpoints folder works like the run directory. */
     MUST(uni_checkpoint_open_latest(&checkpoint, at("run/checkpoints"), &err));
-    assert_int_equal(uni_checkpoint_number(checkpoint), 2);
+    assert_int_equal(uni_checkpoint_info_of(checkpoint)->number, 2);
     uni_checkpoint_close(checkpoint);
     assert_string_equal(said, "");
 }
@@ -91,7 +92,8 @@ static off_t size_of(const char *path)
     return info.st_size;
 }
 
-/* Every byte of every file of the newest: always the one before is taken, and the log says why. */
+/* Flips every byte of every file of the newest: the previous one is always used, and the log says
+ * why. */
 static void test_every_flipped_byte(void **state)
 {
     static const char *const files[] = { UNI__MANIFEST_NAME, "dict.msgpack", "arrays.bin" };
@@ -111,7 +113,7 @@ static void test_every_flipped_byte(void **state)
     assert_int_equal(latest_epoch(at("run")), 2);
 }
 
-/* Cut off anywhere, or longer than it was. */
+/* Truncated anywhere, or longer than it was. */
 static void test_every_truncation(void **state)
 {
     static const char *const files[] = { UNI__MANIFEST_NAME, "dict.msgpack", "arrays.bin" };
@@ -138,7 +140,7 @@ static void test_every_truncation(void **state)
     }
 }
 
-/* Opening looks at sizes; verifying and reading see what has the same size. */
+/* Opening checks sizes; verifying and reading detect changes of the same size. */
 static void test_verify_names_the_file(void **state)
 {
     make_run(1);
@@ -147,16 +149,16 @@ static void test_verify_names_the_file(void **state)
     MUST(uni_checkpoint_open(&checkpoint, at("run/checkpoints/checkpoint_000001"), &err));
     poke(at("run/checkpoints/checkpoint_000001/arrays.bin"), 17, 4);
     MUST_FAIL(uni_checkpoint_verify(checkpoint, &err), UNI_ECORRUPT, "arrays.bin");
-    MUST_FAIL(uni_checkpoint_read_dict(checkpoint, &dict, &err), UNI_ECORRUPT, "arrays.bin");
+    MUST_FAIL(uni_checkpoint_read_dict(&dict, checkpoint, &err), UNI_ECORRUPT, "arrays.bin");
     poke(at("run/checkpoints/checkpoint_000001/arrays.bin"), 17, 4);
     poke(at("run/checkpoints/checkpoint_000001/dict.msgpack"), 40, 1);
-    MUST_FAIL(uni_checkpoint_read_dict(checkpoint, &dict, &err), UNI_ECORRUPT, "dict.msgpack");
+    MUST_FAIL(uni_checkpoint_read_dict(&dict, checkpoint, &err), UNI_ECORRUPT, "dict.msgpack");
     assert_null(dict);
     uni_checkpoint_close(checkpoint);
 }
 
-/* A file replaced by a link, a pipe or a directory is damage, not something to follow or to
- * hang on. */
+/* A file replaced by a link, a pipe or a directory is damage; it is not followed and does not
+ * block. */
 static void test_replaced_files(void **state)
 {
     make_run(2);
@@ -172,7 +174,7 @@ static void test_replaced_files(void **state)
     assert_int_equal(latest_epoch(at("run")), 1);
 }
 
-/* A renamed copy would be taken for the newest; it is not. */
+/* A renamed copy must not pass for the newest. */
 static void test_renamed_copy(void **state)
 {
     make_run(2);
@@ -180,14 +182,14 @@ static void test_renamed_copy(void **state)
                         at("run/checkpoints/checkpoint_000009"), &err));
     assert_int_equal(latest_epoch(at("run")), 2);
     assert_non_null(strstr(said, "was it renamed?"));
-    uni_checkpoint *copy = NULL; /* but a copy under any name opens */
+    uni_checkpoint *copy = NULL; /* a copy under any other name opens */
     MUST(uni__copy_tree(at("run/checkpoints/checkpoint_000001"), at("my best"), &err));
     MUST(uni_checkpoint_open(&copy, at("my best"), &err));
     MUST(uni_checkpoint_verify(copy, &err));
     uni_checkpoint_close(copy);
 }
 
-/* Files that a user puts beside later are the user's. */
+/* Files that a user adds later belong to the user. */
 static void test_extra_files(void **state)
 {
     make_run(1);
@@ -199,7 +201,7 @@ static void test_write_dict(void **state)
 {
     uni_value *state_dict = model_state(7, 10), *read = NULL;
     uni_checkpoint *checkpoint = NULL;
-    MUST(uni_checkpoint_write_dict(at("mine/"), state_dict, &err)); /* a slash at the end is fine */
+    MUST(uni_checkpoint_write_dict(at("mine/"), state_dict, &err)); /* a trailing slash is fine */
     assert_string_equal(names(test_root), "mine");
     struct stat info;
     assert_int_equal(stat(at("mine"), &info), 0);
@@ -208,16 +210,16 @@ static void test_write_dict(void **state)
     MUST_FAIL(uni_checkpoint_write_dict(at("no/such/dir"), state_dict, &err), UNI_ENOTFOUND,
               "no/such/dir");
     MUST(uni_checkpoint_open(&checkpoint, at("mine"), &err));
-    assert_int_equal(uni_checkpoint_number(checkpoint), 0);
+    assert_int_equal(uni_checkpoint_info_of(checkpoint)->number, 0);
     MUST(uni_checkpoint_verify(checkpoint, &err));
-    MUST(uni_checkpoint_read_dict(checkpoint, &read, &err));
+    MUST(uni_checkpoint_read_dict(&read, checkpoint, &err));
     assert_true(uni_value_equal(read, state_dict));
     uni_value_free(read);
     uni_value_free(state_dict);
     uni_checkpoint_close(checkpoint);
 }
 
-/* Another user on the machine can read nothing (needs root to become one). */
+/* Another user on the machine cannot read anything (needs root to become one). */
 static void test_private(void **state)
 {
     make_run(1);
@@ -226,7 +228,8 @@ static void test_private(void **state)
         skip();
     }
     chmod(test_root, 0755);
-    chmod(at("run"), 0755); /* the run directory itself is the trainer's; ours must hold alone */
+    /* The trainer creates the run directory; ours must be private on its own. */
+    chmod(at("run"), 0755);
     pid_t child = fork();
     if (child == 0) {
         if (setgid(65534) < 0 || setuid(65534) < 0)

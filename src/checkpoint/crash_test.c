@@ -1,10 +1,10 @@
 /*
- * crash_test.c - the process dies, or the disk fills up, at every single change of the file
- * system that opening a store, committing and closing make. Afterwards the run has the old or the
- * new checkpoint, whole, and nothing half.
+ * crash_test.c - the process dies, or the disk fills up, at every single change of the file system
+ * during opening a store, committing and closing. Afterwards the run has the old or the new
+ * checkpoint, complete, and nothing partial.
  *
- * A power cut is worse than a kill: what was written and not fsynced is gone too. So the hook
- * remembers those files, and empties them as it crashes.
+ * A power cut is worse than a kill: what was written and not fsynced is lost too. So the hook
+ * remembers those files, and empties them when it crashes.
  */
 #include <sched.h>
 #include <sys/mount.h>
@@ -22,7 +22,8 @@ typedef struct fault_plan {
     fault_mode mode;
     long at, seen;
     struct {
-        int fd; /* held, because the file may be renamed before the crash */
+        /* Kept open, because the file may be renamed before the crash. */
+        int fd;
         ino_t inode;
     } unsynced[64];
     int unsynced_count;
@@ -78,7 +79,7 @@ static int hook(void *context, uni__fault_op op, const char *path, size_t *size)
     if (plan.mode == TORN_CRASH && now > plan.at)
         crash();
     if (plan.mode == TORN_CRASH && now == plan.at && size && *size > 1)
-        *size /= 2; /* half of it gets there, then the next call is the last */
+        *size /= 2; /* half is written; the next call crashes */
     bool makes = op != UNI__FAULT_UNLINK && op != UNI__FAULT_TRUNCATE;
     if ((plan.mode == FULL_ONCE && now == plan.at) ||
         (plan.mode == FULL_FROM && now >= plan.at && makes))
@@ -94,14 +95,15 @@ static void start_plan(fault_mode mode, long when)
     uni__fault_hook_set(hook, NULL);
 }
 
-/* ---- what is tried ---- */
+/* ---- scenarios ---- */
 
 typedef struct scenario {
     const char *name;
     uni_checkpoint_policy before, policy;
-    int saves; /* of epochs 1.. before the faults */
-    double losses[4]; /* of those and of the next */
-    bool directories; /* the new one has a dictionary and two directories */
+    int saves; /* number of epochs saved before the faults */
+    double losses[4]; /* of those and of the next one */
+    /* The new one has a dictionary and two directories. */
+    bool directories;
 } scenario;
 
 static const scenario scenarios[] = {
@@ -162,7 +164,7 @@ static int save_parts(uni__store *store, int epoch, uni_error *err)
     return status;
 }
 
-/* Opens the run, saves the next epoch, closes. *saved: the commit returned success. */
+/* Opens the run, saves the next epoch, closes. *saved: the commit succeeded. */
 static int act(const scenario *s, const char *run, bool *saved, uni_error *err)
 {
     uni__store *store = NULL;
@@ -196,7 +198,7 @@ static void prepare(const scenario *s)
     uni__store_close(store, true);
 }
 
-/* Everything that may be looked at is whole, whatever happened. */
+/* Everything visible is complete, whatever happened. */
 static void check_whole(const char *run)
 {
     static const char *const places[] = { "checkpoints", ".recovery" };
@@ -218,8 +220,7 @@ static void check_whole(const char *run)
     }
 }
 
-/* The run goes on: opens, resumes from what is the latest, saves, and ends with nothing left
- * over. */
+/* The run continues: opens, resumes from the latest, saves, and leaves nothing behind. */
 static void check_goes_on(const scenario *s, int latest)
 {
     uni__store *store = NULL;
@@ -300,8 +301,8 @@ static void full_everywhere(const scenario *s, fault_mode mode)
             assert_int_equal(why.code, UNI_EDISKFULL);
             assert_true(strlen(why.message) > 20);
         }
-        assert_int_equal(latest,
-                         saved ? new : old); /* success means new, failure means nothing happened */
+        /* Success means the new one, failure means no change. */
+        assert_int_equal(latest, saved ? new : old);
         check_goes_on(s, latest);
         if (seen < n)
             break;
@@ -317,11 +318,11 @@ static void test_disk_full(void **state)
         full_everywhere(&scenarios[i], FULL_ONCE);
         full_everywhere(&scenarios[i], FULL_FROM);
     }
-    assert_text(at("user1/same"), "same"); /* the user's directories were never touched */
+    assert_text(at("user1/same"), "same"); /* the user's directories are untouched */
     assert_string_equal(names(at("user1/model/part")), "1");
 }
 
-/* A checkpoint outside of a run, the same way. */
+/* A checkpoint outside a run, in the same way. */
 static void test_write_dict(void **state)
 {
     uni_value *dict = model_state(1, 100);
@@ -353,8 +354,8 @@ static long line_of(const char *line)
     return found ? (long)(found - plan.trace) : -1;
 }
 
-/* What a power cut depends on: everything is synced before the rename, the rename before
- * anything older goes. */
+/* Required for a power cut: everything is synced before the rename, and the rename before anything
+ * older is removed. */
 static void test_order(void **state)
 {
     bool saved;
@@ -386,20 +387,20 @@ static void test_order(void **state)
         if (!strstr(before, line))
             fail_msg("no \"%s\" before the rename in\n%s", line, before);
     }
-    /* The manifest is the last thing written, and synced (under its temporary name) before it
-     * gets its own. */
+    /* The manifest is written last, and synced (under its temporary name) before it gets its
+     * own. */
     char *manifest = strstr(before, UNI__MANIFEST_NAME ".tmp");
     assert_non_null(manifest);
     for (char *write = manifest; (write = strstr(write, "\nwrite ")); write++)
         assert_non_null(strstr(write, UNI__MANIFEST_NAME ".tmp"));
     assert_non_null(strstr(manifest, "fsync "));
     assert_true(strstr(manifest, "fsync ") < strstr(manifest, "rename "));
-    /* The older one goes only now. */
+    /* The older one is removed only now. */
     assert_true(line_of("rename run/checkpoints/checkpoint_000001") > parent);
     free(before);
 }
 
-/* A real small disk, filled again and again with states of other sizes. */
+/* A real small disk, filled repeatedly with states of other sizes. */
 static void test_small_disk(void **state)
 {
     if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
@@ -431,7 +432,7 @@ static void test_small_disk(void **state)
         check_whole(at("run"));
         assert_int_equal(uni__store_resume(store)->iteration, saved);
         uni__store_close(store, true);
-        /* With a policy that keeps less, the full disk gets room again and the run goes on. */
+        /* With a policy that keeps less, the full disk gets room again and the run continues. */
         MUST(uni__store_open(
             &store,
             &(uni__store_options){ .run_dir = at("run"),
@@ -451,7 +452,7 @@ static void test_small_disk(void **state)
 static int setup(void **state)
 {
     uni_log_level_set(UNI_LOG_OFF);
-    /* Thousands of fsyncs: in memory they cost nothing, and the hook plays the disk anyway. */
+    /* Thousands of fsyncs: in memory they cost nothing, and the hook simulates the disk anyway. */
     return setup_root_in("/dev/shm");
 }
 

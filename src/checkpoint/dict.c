@@ -1,12 +1,13 @@
 /*
- * dict.c - a dictionary with arrays to bytes and back (the format is at the top of dict.h).
+ * dict.c - a dictionary with arrays to bytes and back (dict.h describes the format).
  *
  * Encoding walks the tree twice with the same code: once with a packer that has no room and only
- * counts, once into the caller's buffer; the arrays are copied behind it, each byte once.
- * Decoding reads tokens from a cursor and trusts nothing: depth, offsets, shapes and sizes are
- * checked before an array is made. Where an array's memory comes from (a copy, a borrowed buffer,
- * a shared mapping) is the only difference between the three readers. Any thread.
+ * counts, once into the caller's buffer. The arrays are copied after it, each byte once. Decoding
+ * reads tokens from a cursor and trusts nothing: depth, offsets, shapes and sizes are checked
+ * before an array is made. The three readers differ only in where an array's memory comes from: a
+ * copy, a borrowed buffer, or a shared mapping. Any thread.
  */
+#include "base/shared.h"
 #include "checkpoint/dict.h"
 
 #include <endian.h>
@@ -21,8 +22,9 @@ _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "the array files are little-endi
 
 #define MAGIC "UNIDICT1"
 #define ALIGNMENT 64
-/* Large arrays begin a page. A copy whose destination is a little further into its page than its source runs at a quarter of the speed (loads
- * wait for stores of the same low address bits: 56 ms instead of 15 for 200 MB); malloc's large blocks begin a little into a page, so the
+/* Large arrays begin on a page boundary. A copy whose destination is a little further into its page
+ * than its source runs at a quarter of the speed: loads wait for stores of the same low address
+ * bits (56 ms instead of 15 for 200 MB). malloc's large blocks begin a little into a page, so the
  * destination must not. */
 #define PAGE 4096
 #define LARGE (1u << 20)
@@ -45,7 +47,8 @@ static int too_deep(uni_error *err)
 typedef struct encoder {
     uni__packer packer;
     uint64_t arrays_size; /* of those seen so far, each padded */
-    uint8_t *arrays; /* where to copy them, or NULL while counting */
+    /* Where to copy them; NULL while counting. */
+    uint8_t *arrays;
 } encoder;
 
 static void encode_array(encoder *sink, const uni_array *array)
@@ -79,7 +82,7 @@ static int encode_value(encoder *sink, const uni_value *value, int depth, uni_er
 
 static int encode_dict(encoder *sink, const uni_value *dict, int depth, uni_error *err)
 {
-    /* The user's own "__array__" must not be taken for an array when it is read. */
+    /* The user's own "__array__" must not be read back as an array. */
     if (uni_dict_get(dict, ARRAY_KEY)) {
         uni__pack_map(&sink->packer, 2);
         uni__pack_string(&sink->packer, ARRAY_KEY, sizeof ARRAY_KEY - 1);
@@ -117,12 +120,12 @@ static int encode_value(encoder *sink, const uni_value *value, int depth, uni_er
     }
 }
 
-/* Counts (out NULL) or writes the tree; arrays are copied when `arrays` is given. */
+/* Counts (out NULL) or writes the tree; copies arrays if `arrays` is given. */
 static int encode_tree(encoder *sink, const uni_value *dict, uni_error *err)
 {
     if (uni_value_type_of(dict) != UNI_TYPE_DICT)
         return uni_error_set(err, UNI_EINVAL, "a checkpoint must be a dictionary, not a %s",
-                             uni_value_type_name(uni_value_type_of(dict)));
+                             uni__value_type_name(uni_value_type_of(dict)));
     return encode_value(sink, dict, 0, err);
 }
 
@@ -207,7 +210,7 @@ int uni__dict_split(uni__dict_parts *parts, const void *encoded, size_t size, un
     return 0;
 }
 
-/* What the map of an array says, before it is believed. */
+/* The claims of an array's map, before they are checked. */
 typedef struct array_entry {
     int64_t dtype, offset, bytes;
     int ndim;
@@ -234,7 +237,7 @@ static int next_int(uni__cursor *cursor, int64_t *out, uni_error *err)
     return 0;
 }
 
-/* After {"__array__": 1. The writer's order of keys is the only one. */
+/* Follows {"__array__": 1. Only the writer's order of keys is accepted. */
 static int read_array_entry(uni__cursor *cursor, array_entry *entry, uni_error *err)
 {
     UNI_TRY(next_key(cursor, "dtype", err));
@@ -262,7 +265,7 @@ static int check_array_entry(const array_entry *entry, uint64_t arrays_size, uni
     uint64_t bytes = element;
     for (int i = 0; i < entry->ndim; i++)
         if (entry->shape[i] == 0)
-            bytes = 0; /* also when the other dimensions would overflow */
+            bytes = 0; /* even if the other dimensions overflow */
     for (int i = 0; bytes > 0 && i < entry->ndim; i++)
         if (__builtin_mul_overflow(bytes, (uint64_t)entry->shape[i], &bytes))
             return bad(err, "an array's shape is larger than memory");
@@ -283,7 +286,7 @@ static int read_array(const uni__dict_source *source, uni__cursor *cursor, uni_v
     uni_array *array = NULL;
     uni_dtype dtype = (uni_dtype)entry.dtype;
     void *data = entry.bytes > 0 ? (uint8_t *)source->arrays + entry.offset : NULL;
-    if (source->copy || !data) { /* a view of nothing would keep the mapping for nothing */
+    if (source->copy || !data) { /* an empty view would only hold the mapping */
         UNI_TRY(uni_array_new(&array, dtype, entry.ndim, entry.shape, err));
         if (data)
             memcpy(uni_array_data(array), data, (size_t)entry.bytes);
@@ -362,8 +365,8 @@ fail:
     return status;
 }
 
-/* A map is an array, an escaped dictionary or a plain one: its first key tells, so look at it
- * and go back for the last. */
+/* A map is an array, an escaped dictionary or a plain one. The first key tells, so read it, and go
+ * back for a plain one. */
 static int read_map(const uni__dict_source *source, uni__cursor *cursor, size_t count, int depth,
                     uni_value **out, uni_error *err)
 {
@@ -394,7 +397,8 @@ static int read_value(const uni__dict_source *source, uni__cursor *cursor, int d
     uni__cursor start = *cursor;
     uni__token token;
     UNI_TRY(uni__cursor_next(cursor, &token, err));
-    /* An array's description is a map too, but no level of the tree; read_map tells them apart. */
+    /* An array's description is also a map, but not a level of the tree; read_map tells them
+     * apart. */
     if (depth >= UNI_VALUE_MAX_DEPTH && token.type == UNI_TYPE_LIST)
         return too_deep(err);
     if (token.type == UNI_TYPE_DICT)

@@ -5,7 +5,9 @@
  * writable: a program may train on the loaded arrays in place and the file never changes), hashed
  * through the mapping, and shared by the views, which hold it by an atomic count until the last
  * of them goes. So a load touches each byte once, and pages that are never written are never
- * copied. Any thread.
+ * copied. A mapping ends the process with SIGBUS when the file is shortened under it, and shows
+ * other bytes than those that were hashed when it is overwritten; so a file that another user can
+ * write to is copied into memory instead. Any thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -49,39 +51,76 @@ static int damaged(const char *dir, const char *name, uni_error *err)
                          dir, name);
 }
 
-/* Opens one file of the checkpoint and looks that its size is the manifest's. */
-static int open_listed(int *fd, const char *dir, const uni__manifest_file *file, uni_error *err)
+/* Opens one file of the checkpoint and looks that its size is the manifest's. `ours`: it can be
+ * changed by this user and root only. */
+static int open_listed(int *fd, bool *ours, const char *dir, const uni__manifest_file *file,
+                       uni_error *err)
 {
     struct stat info;
     UNI_TRY(uni__open_beneath(fd, dir, file->path, err));
-    if (fstat(*fd, &info) == 0 && S_ISREG(info.st_mode) && (uint64_t)info.st_size == file->size)
+    if (fstat(*fd, &info) == 0 && S_ISREG(info.st_mode) && (uint64_t)info.st_size == file->size) {
+        *ours = (info.st_uid == geteuid() || info.st_uid == 0) &&
+                (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
         return 0;
+    }
     close(*fd);
     return damaged(dir, file->path, err);
 }
 
 /* Private and populated: the pages are about to be hashed, and one call is cheaper than a
- * fault for each. */
+ * fault for each. An errno, or 0. */
+static int map_own(void **data, int fd, size_t size)
+{
+    /* An address range that is readable only is filled from the page cache without copies;
+     * then writing is allowed. */
+    *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
+    if (*data == MAP_FAILED)
+        return errno;
+    if (mprotect(*data, size, PROT_READ | PROT_WRITE) == 0)
+        return 0;
+    int failure = errno;
+    munmap(*data, size);
+    return failure;
+}
+
+/* Into memory that is a mapping, too, so that both are released in one way. What the file has lost
+ * since it was looked at stays zero, and the hash tells. An errno, or 0. */
+static int copy_foreign(void **data, int fd, size_t size)
+{
+    *data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (*data == MAP_FAILED)
+        return errno;
+    for (size_t done = 0; done < size;) {
+        ssize_t got = pread(fd, (char *)*data + done, size - done, (off_t)done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            int failure = errno;
+            munmap(*data, size);
+            return failure;
+        }
+        if (got == 0)
+            break;
+        done += (size_t)got;
+    }
+    return 0;
+}
+
 static int map_file(void **data, const char *dir, const uni__manifest_file *file, uni_error *err)
 {
     int fd = -1;
-    UNI_TRY(open_listed(&fd, dir, file, err));
-    /* An address range that is readable only is filled from the page cache without copies;
-     * then writing is allowed. */
-    *data = mmap(NULL, (size_t)file->size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
-    int failure = *data == MAP_FAILED ? errno : 0;
+    bool ours = false;
+    size_t size = (size_t)file->size;
+    UNI_TRY(open_listed(&fd, &ours, dir, file, err));
+    int failure = ours ? map_own(data, fd, size) : copy_foreign(data, fd, size);
     close(fd);
-    if (failure == 0 && mprotect(*data, (size_t)file->size, PROT_READ | PROT_WRITE) < 0) {
-        failure = errno;
-        munmap(*data, (size_t)file->size);
-    }
     if (failure)
         return uni_error_set_errno(err, failure, "cannot map %s/%s", dir, file->path);
     char sum[17];
-    uni__hash_bytes(*data, (size_t)file->size, sum);
+    uni__hash_bytes(*data, size, sum);
     if (strcmp(sum, file->xxh3) == 0)
         return 0;
-    munmap(*data, (size_t)file->size);
+    munmap(*data, size);
     return damaged(dir, file->path, err);
 }
 
@@ -138,12 +177,12 @@ static int read_mapped(uni_value **out, const char *dir, const char *suffix, con
     };
     int status = uni__dict_decode_tree(out, head + sizeof header, header.tree_size, &source, err);
     if (map)
-        mapping_release(map); /* the views have theirs */
+        mapping_release(map); /* the views hold their own references */
     return status;
 }
 
-/* dict.msgpack and arrays.bin of rank 0, or with the suffix of another, into dir; added to the
- * manifest. */
+/* Writes dict.msgpack and arrays.bin into dir, with a suffix for ranks other than 0, and adds them
+ * to the manifest. */
 int uni__write_dict_part(const char *dir, int rank, const void *encoded, size_t size,
                          uni__manifest *manifest, uni_error *err)
 {

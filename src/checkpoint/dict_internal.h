@@ -1,6 +1,5 @@
 /*
- * dict_internal.h - what dict.c (bytes) and dict_file.c (files) share. Only this module includes
- * it.
+ * dict_internal.h - shared by dict.c (bytes) and dict_file.c (files). Only this module includes it.
  */
 #ifndef UNISONO_CHECKPOINT_DICT_INTERNAL_H
 #define UNISONO_CHECKPOINT_DICT_INTERNAL_H
@@ -16,8 +15,8 @@ typedef struct uni__dict_header {
 } uni__dict_header;
 _Static_assert(sizeof(uni__dict_header) == 32, "the header has no padding");
 
-/* Where the arrays of a tree are. Either they are copied, or each becomes a view that holds
- * the owner by retain/release. */
+/* Where the arrays of a tree are. They are either copied, or each becomes a view that holds the
+ * owner by retain/release. */
 typedef struct uni__dict_source {
     const void *arrays;
     uint64_t arrays_size;
@@ -32,11 +31,11 @@ int uni__dict_header_check(const uni__dict_header *header, size_t head_size,
                            uni_error *err) UNI_MUST_USE;
 int uni__dict_decode_tree(uni_value **out, const void *tree, size_t tree_size,
                           const uni__dict_source *source, uni_error *err) UNI_MUST_USE;
-/* uni__dict_read with the manifest at hand. */
+/* uni__dict_read with a manifest that is already loaded. */
 int uni__dict_read_part(uni_value **out, const char *dir, const char *suffix,
                         const uni__manifest *manifest, uni_error *err) UNI_MUST_USE;
 
-/* Writes the part of a rank into dir (no fsync) and adds its files with their sums to the
+/* Writes a rank's part into dir (no fsync) and adds its files with their checksums to the
  * manifest. */
 int uni__write_dict_part(const char *dir, int rank, const void *encoded, size_t size,
                          uni__manifest *manifest, uni_error *err) UNI_MUST_USE;

@@ -1,6 +1,11 @@
 /* dict_test.c - dictionaries to bytes, files and back: what a worker saved is what it gets,
  * and bad bytes are refused. */
+#include <fcntl.h>
 #include <math.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "base/msgpack.h"
 #include "checkpoint/test_helpers.h"
 
@@ -20,8 +25,8 @@ static uni_value *array_value(uni_dtype dtype, int ndim, const int64_t *shape, u
     return value;
 }
 
-/* Through memory by copy and by view, and through the files of a checkpoint; all must be equal
- * to it. */
+/* Through memory by copy and by view, and through the files of a checkpoint; all must be equal to
+ * it. */
 static void round_trip(const uni_value *dict)
 {
     size_t size;
@@ -32,7 +37,7 @@ static void round_trip(const uni_value *dict)
     assert_true(uni_value_equal(dict, copy));
     assert_true(uni_value_equal(dict, view));
     uni_value_free(view);
-    memset(bytes, 0xEE, size); /* the copy must not look into the buffer any more */
+    memset(bytes, 0xEE, size); /* the copy must not use the buffer any more */
     assert_true(uni_value_equal(dict, copy));
     free(bytes);
     uni_value_free(copy);
@@ -93,7 +98,7 @@ static void test_only_empty_arrays(void **state)
     uni_value_free(dict);
 }
 
-/* A user's own "__array__" comes back as it was, also when it looks exactly like ours. */
+/* A user's own "__array__" comes back unchanged, even if it looks exactly like ours. */
 static void test_escape(void **state)
 {
     uni_value *dict = uni_value_dict(), *fake = uni_value_dict(), *twice = uni_value_dict();
@@ -137,7 +142,7 @@ static void test_depth_limit(void **state)
     round_trip(deepest);
     MUST_FAIL(uni__dict_encoded_size(beyond, &size, &err), UNI_ELIMIT, "deeper than 30");
     MUST_FAIL(uni_checkpoint_write_dict(at("deep"), beyond, &err), UNI_ELIMIT, "deeper than 30");
-    assert_string_equal(names(test_root), ""); /* nothing half is left */
+    assert_string_equal(names(test_root), ""); /* nothing partial is left */
     uni_value_free(deepest);
     uni_value_free(beyond);
 }
@@ -153,8 +158,7 @@ static void test_not_a_dictionary(void **state)
     uni_value_free(dict);
 }
 
-/* Loaded arrays can be written to (training goes on in them), and the checkpoint does not
- * change. */
+/* Loaded arrays are writable (training continues in them), and the checkpoint does not change. */
 static void test_copy_on_write(void **state)
 {
     uni_value *dict = model_state(3, 5000), *read = NULL, *again = NULL;
@@ -165,7 +169,7 @@ static void test_copy_on_write(void **state)
     memset(uni_array_data(weights), 0x55, uni_array_bytes(weights));
     MUST(uni__dict_read(&again, at("cow"), "", &err));
     assert_true(uni_value_equal(dict, again));
-    /* One array alone keeps the mapping when everything else of the value is gone. */
+    /* One array alone keeps the mapping after the rest of the value is freed. */
     uni_array_ref(weights);
     uni_value_free(read);
     assert_int_equal(((unsigned char *)uni_array_data(weights))[19999], 0x55);
@@ -174,8 +178,8 @@ static void test_copy_on_write(void **state)
     uni_value_free(dict);
 }
 
-/* Bad bytes: whatever is changed or cut off, it is an error or a dictionary, never a crash
- * (the sanitizers look on). */
+/* Damaged bytes: whatever is changed or truncated, the result is an error or a dictionary, never a
+ * crash (the sanitizers check). */
 static void test_damaged_bytes(void **state)
 {
     uni_value *dict = model_state(1, 3);
@@ -183,8 +187,8 @@ static void test_damaged_bytes(void **state)
     size_t size;
     unsigned char *bytes = encode(dict, &size);
     for (size_t cut = 0; cut < size; cut++) {
-        unsigned char *part =
-            malloc(cut + 1); /* exactly as long, so that ASan sees one byte too far */
+        /* Exactly as long, so that ASan detects one byte too far. */
+        unsigned char *part = malloc(cut + 1);
         uni_value *value = NULL;
         memcpy(part, bytes, cut);
         part = realloc(part, cut ? cut : 1);
@@ -208,13 +212,13 @@ static void test_damaged_bytes(void **state)
     uni_value_free(dict);
 }
 
-/* Hand-made trees that lie about their arrays. */
+/* Hand-made trees with false claims about their arrays. */
 static void test_lying_arrays(void **state)
 {
     static const struct {
         int64_t dtype, shape, offset, bytes;
     } lies[] = {
-        { 1, 1, 64, 4 }, /* behind the end */
+        { 1, 1, 64, 4 }, /* past the end */
         { 1, 17, 0, 68 }, /* longer than the file */
         { 1, 1, 32, 4 }, /* not aligned */
         { 1, 2, 0, 4 }, /* size and shape differ */
@@ -259,6 +263,43 @@ static void test_newer_version(void **state)
     uni_value_free(dict);
 }
 
+/* Reads a checkpoint whose arrays another user can write to, then takes them away or changes them:
+ * the values stay. A child does it, because a mapping would end it with SIGBUS. */
+static void change_while_open(bool shorten)
+{
+    uni_value *dict = uni_value_dict(), *read = NULL;
+    put(dict, "weights", array_value(UNI_F32, 1, (const int64_t[]){ 100000 }, 3));
+    MUST(uni_checkpoint_write_dict(at("shared"), dict, &err));
+    assert_int_equal(chmod(at("shared/arrays.bin"), 0664), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        signal(SIGBUS, SIG_DFL); /* cmocka would go on with the next test */
+        bool good = uni__dict_read(&read, at("shared"), "", NULL) == 0;
+        int fd = open(at("shared/arrays.bin"), O_WRONLY);
+        static const char other[400000];
+        good = good && fd >= 0 &&
+               (shorten ? ftruncate(fd, 0) == 0 : pwrite(fd, other, sizeof other, 0) > 0);
+        _exit(good && uni_value_equal(dict, read) ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        fail_msg("%s %d", WIFSIGNALED(status) ? "signal" : "exit code",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    uni_value_free(dict);
+}
+
+static void test_shortened_while_open(void **state)
+{
+    change_while_open(true);
+}
+
+static void test_overwritten_while_open(void **state)
+{
+    change_while_open(false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +311,8 @@ int main(void)
         ROOTED(test_depth_limit),
         ROOTED(test_not_a_dictionary),
         ROOTED(test_copy_on_write),
+        ROOTED(test_shortened_while_open),
+        ROOTED(test_overwritten_while_open),
         cmocka_unit_test(test_damaged_bytes),
         cmocka_unit_test(test_lying_arrays),
         cmocka_unit_test(test_newer_version),

@@ -1,11 +1,11 @@
 /*
- * draft.c - one checkpoint in the making: parts of several ranks gathered in .staging, then
- * committed (store.h).
+ * draft.c - one checkpoint under construction: gathers the parts of several ranks in .staging, then
+ * commits them (store.h).
  *
- * The first directory becomes the draft by one rename, however large it is; later ones are merged
- * entry by entry, whole subtrees by one rename where nothing is in the way. Who brought what is
- * remembered only to name both ranks when two bring the same name. With UNI_KEEP_NONE a draft has
- * no directory and parts are let go. One thread at a time.
+ * One rename turns the first directory into the draft, however large it is. Later ones are merged
+ * entry by entry, whole subtrees by one rename where nothing is in the way. The origin of each
+ * entry is remembered only to name both ranks when two have the same file. With UNI_KEEP_NONE a
+ * draft has no directory and parts are dropped. One thread at a time.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -24,20 +24,24 @@
 #include "checkpoint/internal.h"
 #include "checkpoint/seal.h"
 #include "checkpoint/stage.h"
+#include "checkpoint/state.h"
 
 typedef struct origin {
-    char *path; /* relative to the draft; "" is all that was there first */
+    /* Relative to the draft; "" is everything that came first. */
+    char *path;
     int rank;
 } origin;
 
 struct uni__draft {
     uni__store *store;
     char *dir; /* NULL with UNI_KEEP_NONE */
-    bool made; /* dir is on the disk */
+    bool made; /* dir exists on disk */
     bool none; /* UNI_KEEP_NONE */
     uni__manifest manifest;
     origin *origins;
     size_t origin_count, origin_capacity;
+    void *state; /* of all ranks (state.h), or NULL */
+    size_t state_size;
 };
 
 static int no_memory(uni_error *err)
@@ -51,6 +55,7 @@ static void free_draft(uni__draft *draft)
         free(draft->origins[i].path);
     free(draft->origins);
     uni__manifest_clear(&draft->manifest);
+    free(draft->state);
     free(draft->dir);
     free(draft);
 }
@@ -93,7 +98,7 @@ static int make_dir(uni__draft *draft, uni_error *err)
     return 0;
 }
 
-/* ---- who brought what ---- */
+/* ---- origins ---- */
 
 static int remember(uni__draft *draft, const char *path, int rank, uni_error *err)
 {
@@ -149,8 +154,8 @@ static int same_link(const char *a, const char *b)
            memcmp(first, second, (size_t)first_size) == 0;
 }
 
-/* 1 when both are files (or links) with the same contents, 0 when not. Sizes first: most
- * differ there. */
+/* 1 when both are files (or links) with the same contents, 0 when not. Compares sizes first, where
+ * most differ. */
 static int same_contents(const char *a, const struct stat *a_info, const char *b,
                          const struct stat *b_info, uni_error *err)
 {
@@ -165,12 +170,12 @@ static int same_contents(const char *a, const struct stat *a_info, const char *b
     return strcmp(a_sum, b_sum) == 0;
 }
 
-/* Two ranks bring the same name: the lower rank's file stays, whoever came first. */
+/* Two ranks have the same name: the lower rank's file stays, whatever the order. */
 static int settle(uni__draft *draft, int rank, const char *from, const char *to,
                   const char *relative, uni_error *err)
 {
     if (rank > origin_rank(draft, relative))
-        return 0; /* it goes with its staged directory */
+        return 0; /* removed with its staged directory */
     UNI_TRY(uni__rename(from, to, err));
     return remember(draft, relative, rank, err);
 }
@@ -206,6 +211,12 @@ static int merge_entry(uni__draft *draft, int rank, const char *from, const char
     return status < 0 ? status : 0;
 }
 
+/* Files that make a directory a checkpoint; those of an older one are not taken over. */
+static bool is_ours(const char *name)
+{
+    return strcmp(name, UNI__MANIFEST_NAME) == 0 || strcmp(name, UNI__STATE_NAME) == 0;
+}
+
 static int merge_directory(uni__draft *draft, int rank, const char *from, const char *relative,
                            uni_error *err)
 {
@@ -216,8 +227,7 @@ static int merge_directory(uni__draft *draft, int rank, const char *from, const 
     struct dirent *entry;
     while (status == 0 && (errno = 0, entry = readdir(stream))) {
         const char *name = entry->d_name;
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
-            (!relative[0] && strcmp(name, UNI__MANIFEST_NAME) == 0))
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || (!relative[0] && is_ours(name)))
             continue;
         char *below = relative[0] ? uni__path_join(relative, name, NULL) : strdup(name);
         char *full = uni__path_join(from, name, NULL);
@@ -255,7 +265,7 @@ int uni__draft_take_directory(uni__draft *draft, int rank, const char *staged_di
 int uni__draft_add_dict(uni__draft *draft, int rank, const void *encoded, size_t size,
                         uni_error *err)
 {
-    /* What cannot be read back must not become a checkpoint; the arrays are not touched by this. */
+    /* Unreadable data must not become a checkpoint. This does not touch the arrays. */
     uni_value *check = NULL;
     UNI_TRY(uni__dict_view(&check, encoded, size, err));
     uni_value_free(check);
@@ -293,20 +303,45 @@ static int describe(uni__draft *draft, const uni_value *metrics, const uni_value
     return 0;
 }
 
+void uni__draft_take_state(uni__draft *draft, void *state, size_t size)
+{
+    free(draft->state);
+    draft->state = state;
+    draft->state_size = size;
+}
+
+static int remove_stale(const uni__draft *draft, const char *name, uni_error *err)
+{
+    char *stale = uni__path_join(draft->dir, name, NULL);
+    int status = stale ? uni__unlink(stale, err) : no_memory(err);
+    free(stale);
+    return status;
+}
+
+static int write_state(uni__draft *draft, uni_error *err)
+{
+    char sum[17], *path = uni__path_join(draft->dir, UNI__STATE_NAME, NULL);
+    int status =
+        path ? uni__write_hashed(path, draft->state, draft->state_size, sum, err) : no_memory(err);
+    free(path);
+    UNI_TRY(status);
+    return uni__manifest_add(&draft->manifest, UNI__STATE_NAME, draft->state_size, sum, false, err);
+}
+
 /* Everything up to the rename. */
 static int complete(uni__draft *draft, uni_error *err)
 {
     UNI_TRY(make_dir(draft, err));
     UNI_TRY(uni__stage_settle_links(draft->dir, draft->dir, err));
-    /* A user who hands back a copy of an older checkpoint brings its manifest along. */
-    char *stale = uni__path_join(draft->dir, UNI__MANIFEST_NAME, NULL);
-    int status = stale ? uni__unlink(stale, err) : no_memory(err);
-    free(stale);
-    UNI_TRY(status);
+    /* A user may hand in a copy of an older checkpoint, including its manifest and state. */
+    UNI_TRY(remove_stale(draft, UNI__MANIFEST_NAME, err));
+    UNI_TRY(remove_stale(draft, UNI__STATE_NAME, err));
+    if (draft->state)
+        UNI_TRY(write_state(draft, err));
     return uni__seal(draft->dir, &draft->manifest, err);
 }
 
-/* Renames it to its place and tells; on failure it is nowhere. */
+/* Renames it to its place and calls `completed`; on failure no trace remains. */
 static int publish(uni__draft *draft, uni__checkpoint_info *entry, uni_error *err)
 {
     uni__store *store = draft->store;
@@ -382,7 +417,7 @@ int uni__draft_commit(uni__draft *draft, const uni_value *metrics, const uni_val
         uni__draft_abandon(draft);
         return status;
     }
-    free_draft(draft); /* its directory is the checkpoint now */
+    free_draft(draft); /* its directory is now the checkpoint */
     if (info) {
         *info = *entry;
         if (!entry->kept)

@@ -1,5 +1,5 @@
-/* fuzz_dict.c - any bytes are an encoded dictionary or refused; what was decoded is encoded
- * and decoded again as the same. See base/fuzz.h. */
+/* fuzz_dict.c - any bytes are an encoded dictionary or rejected; what was decoded is encoded and
+ * decoded again as the same. See base/fuzz.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/fuzz.h"

@@ -1,5 +1,5 @@
-/* fuzz_manifest.c - any bytes are a manifest or refused, with and without a right checksum;
- * what was read is written and read again as the same, and no path in it leads out. See
+/* fuzz_manifest.c - any bytes are a manifest or rejected, with and without a correct checksum. What
+ * was read is written and read back as the same, and no path in it leads outside. See
  * base/fuzz.h. */
 #include <stdlib.h>
 #include <string.h>
@@ -49,8 +49,7 @@ static void read_one(const char *text, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     read_one((const char *)data, size);
-    /* And as somebody who knows the format would send it: the last bytes replaced by the right
-     * tail. */
+    /* Then as an attacker who knows the format would send it: with the correct tail. */
     size_t body = size > UNI__MANIFEST_TAIL ? size - UNI__MANIFEST_TAIL : size;
     char *text = malloc(body + UNI__MANIFEST_TAIL), tail[UNI__MANIFEST_TAIL + 1];
     if (!text)
@@ -68,7 +67,7 @@ size_t fuzz_sample(uint8_t *out, size_t room)
 {
     static const char sample[] =
         "{\"format\":\"unisono "
-        "checkpoint\",\"version\":1,\n\"number\":3,\n\"iteration\":12,\n\"attempt\":1,\n"
+        "checkpoint\",\"version\":2,\n\"number\":3,\n\"iteration\":12,\n\"attempt\":1,\n"
         "\"timestamp\":1763243774.25,\n\"kind\":\"dict\",\n\"score\":\"NaN\",\n\"score_attribute\":"
         "\"loss\",\n"
         "\"metrics\":{\"loss\":null,\"l\":[1,null,{\"x\":2.5}]},\n\"nonfinite\":{\"loss\":\"NaN\","

@@ -1,9 +1,9 @@
 /*
- * hash.c - reading and writing files with their XXH3-64 computed on the way, so that no byte is
- * read for its checksum alone.
+ * hash.c - reads and writes files and computes their XXH3-64 along the way, so that no byte is read
+ * only for its checksum.
  *
- * Pieces of 1 MiB stay in the second-level cache between the copy from the page cache and the
- * hash. Any thread.
+ * Pieces of 1 MiB stay in the second-level cache between the copy from the page cache and the hash.
+ * Any thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -55,7 +55,7 @@ int uni__write_hashed(const char *path, const void *data, size_t size, char xxh3
     }
     to_hex(XXH3_64bits_digest(state), xxh3);
 done:
-    if (fd >= 0 && close(fd) < 0 && status == 0) /* quota and NFS errors come as late as this */
+    if (fd >= 0 && close(fd) < 0 && status == 0) /* quota and NFS errors may appear only here */
         status = uni_error_set_errno(err, errno, "cannot write %s", path);
     XXH3_freeState(state);
     return status;
@@ -72,7 +72,7 @@ int uni__hash_descriptor(int fd, const char *path, char xxh3[17], uint64_t *size
         goto done;
     }
     XXH3_64bits_reset(state);
-    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL); /* advice: its failure changes nothing */
+    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL); /* only advice: may fail */
     for (;;) {
         ssize_t got = read(fd, piece, PIECE);
         if (got < 0 && errno == EINTR)
@@ -110,8 +110,7 @@ int uni__open_beneath(int *fd, const char *dir, const char *relative, uni_error 
         }
         memcpy(name, part, length);
         name[length] = '\0';
-        /* O_NONBLOCK: a pipe somebody put there must not hang the reader; it is refused by its
-         * type later. */
+        /* O_NONBLOCK: a pipe in its place must not block the reader; its type is rejected later. */
         int next = openat(
             here, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (last ? 0 : O_DIRECTORY));
         int saved = errno;
@@ -134,7 +133,7 @@ static int damaged(const char *dir, const uni__manifest_file *file, const char *
                          how);
 }
 
-/* The link's own text, without following it or anything on the way to it. */
+/* The link's own text, without following it or any link on the way to it. */
 static ssize_t read_link(const char *dir, const char *relative, char *out, size_t room)
 {
     const char *slash = strrchr(relative, '/');

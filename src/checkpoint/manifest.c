@@ -2,10 +2,10 @@
  * manifest.c - the manifest as a structure in memory: building one, and reading it from text and
  * from a directory.
  *
- * The format is at the top of manifest.h; manifest_write.c makes the text. Reading first compares
- * the sum of the whole text, so that everything after it is about manifests of other programs or
- * versions, not about damage; but it trusts nothing even then, because anybody can compute a sum.
- * Any thread.
+ * manifest.h describes the format; manifest_write.c makes the text. Reading first verifies the
+ * checksum of the whole text. Everything after that is about manifests of other programs or
+ * versions, not about damage. It still trusts nothing, because anyone can compute a checksum. Any
+ * thread.
  */
 #include "checkpoint/manifest.h"
 
@@ -84,7 +84,7 @@ static bool path_ok(const char *path)
         size_t length = strcspn(part, "/");
         if (length == 0 || (length == 1 && part[0] == '.') ||
             (length == 2 && part[0] == '.' && part[1] == '.'))
-            return false; /* also an absolute path and a slash at the end */
+            return false; /* also rejects absolute paths and a trailing slash */
         if (part[length] == '\0')
             return true;
         part += length + 1;
@@ -127,7 +127,7 @@ static bool nonfinite_from_text(const char *text, double *out)
     return true;
 }
 
-/* number, the name of a non-finite one, or null. */
+/* A number, the name of a non-finite one, or null. */
 static int read_score(uni__manifest *out, const uni_value *tree, uni_error *err)
 {
     const uni_value *score = uni_dict_get(tree, "score");
@@ -149,7 +149,7 @@ static int read_score(uni__manifest *out, const uni_value *tree, uni_error *err)
     return 0;
 }
 
-/* A copy of the metrics with the numbers of `marks` put back where there is a null. */
+/* A copy of the metrics with the nulls replaced by the numbers of `marks`. */
 static uni_value *restore(const uni_value *value, const uni_value *marks)
 {
     uni_value_type type = uni_value_type_of(value);
@@ -198,8 +198,8 @@ static int hex_digit(char digit)
     return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
-/* A file's name, malloc'ed: "path", or "path_hex" for bytes that are not UTF-8. NULL when it
- * is neither. */
+/* A file's name, malloc'ed: "path", or "path_hex" for bytes that are not UTF-8. NULL when it has
+ * neither. */
 static char *read_path(const uni_value *entry)
 {
     const char *path = uni_dict_get_string(entry, "path", NULL);
@@ -252,10 +252,10 @@ static int read_tree(uni__manifest *out, const uni_value *tree, uni_error *err)
     if (strcmp(uni_dict_get_string(tree, "format", ""), "unisono checkpoint") != 0)
         return bad(err, "\"format\" is not \"unisono checkpoint\"");
     UNI_TRY(read_int(tree, "version", 1, INT64_MAX, &version, err));
-    if (version > UNI__MANIFEST_VERSION)
+    if (version != UNI__MANIFEST_VERSION)
         return uni_error_set(err, UNI_EVERSION,
-                             "the checkpoint's manifest has version %lld, this program knows %d; "
-                             "read it with a newer unisono",
+                             "the checkpoint's manifest has version %lld, this program reads %d; "
+                             "read it with the unisono that wrote it",
                              (long long)version, UNI__MANIFEST_VERSION);
     UNI_TRY(read_int(tree, "number", 0, INT64_MAX - 1, &out->number, err));
     UNI_TRY(read_int(tree, "iteration", INT64_MIN, INT64_MAX, &out->iteration, err));

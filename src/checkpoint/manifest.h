@@ -2,11 +2,11 @@
  * manifest.h - the file `.unisono-manifest.json` that makes a directory a checkpoint. Only this
  * module includes it.
  *
- * Byte by byte, version 1 (UTF-8 text, LF line ends, the members in this order, nothing optional
- * unless said):
+ * Byte by byte, version 2 (UTF-8 text, LF line ends, the members in this order, all required unless
+ * noted):
  *
- *   {"format":"unisono checkpoint","version":1,
- *   "number":3,                  integer, 0 or more: NNNNNN of its name (0: made outside of a run)
+ *   {"format":"unisono checkpoint","version":2,
+ *   "number":3,                  integer, 0 or more: NNNNNN of its name (0: made outside a run)
  *   "iteration":12,              integer: the report it came with
  *   "attempt":1,                 integer: which start of the group
  *   "timestamp":1763243774.25,   number: seconds since 1970
@@ -15,23 +15,23 @@
  *   "score_attribute":"loss",    string, or null
  *   "metrics":{...},             what was reported with it; a non-finite number in it is null
  *   "nonfinite":{"loss":"NaN","a":{"b":"-Infinity"},"list":{"2":"NaN"}},
- *                                which those were: a tree of the metrics' form with only them in
+ *                                these numbers: a tree in the form of the metrics with only them in
  *                                it, list positions as keys ({} if there are none)
  *   "files":[
  *   {"path":"sub/w.bin","size":4096,"xxh3":"0123456789abcdef"},
- *                                regular file: its bytes, and XXH3-64 of them as 16 hex digits
+ *                                regular file: its size, and XXH3-64 of its bytes as 16 hex digits
  *   {"path":"last","size":9,"xxh3":"0123456789abcdef","link":true},
- *                                symbolic link: size and sum of its target's text
+ *                                symbolic link: size and checksum of its target's text
  *   {"path_hex":"ff41","size":1,"xxh3":"0123456789abcdef"}
  *                                a name that is not UTF-8, as hex
  *   ]
  *   ,"checksum":"0123456789abcdef"}LF
  *
- * The last 32 bytes are exactly `,"checksum":"` + 16 hex digits + `"}` + LF: XXH3-64 over all
- * bytes before them. So any changed, missing or added byte is noticed. Later versions keep this
- * tail. Files are sorted by path; a path is relative, has no empty, "." or ".." component, and
- * every file of the checkpoint but the manifest itself is listed. Extra files that a user adds
- * later are not looked at.
+ * The last 32 bytes are exactly `,"checksum":"` + 16 hex digits + `"}` + LF: XXH3-64 over all bytes
+ * before them. So any changed, missing or added byte is detected. Later versions keep this tail.
+ * Files are sorted by path. A path is relative and has no empty, "." or ".." component. Every file
+ * of the checkpoint except the manifest is listed, including `.unisono-state` (state.h), which is
+ * why version 1 became 2. Extra files that a user adds later are ignored.
  *
  * Pure functions on memory, and one that reads the file. Any thread.
  */
@@ -42,7 +42,7 @@
 #include <stdint.h>
 #include <unisono/value.h>
 
-#define UNI__MANIFEST_VERSION 1
+#define UNI__MANIFEST_VERSION 2
 #define UNI__MANIFEST_LIMIT ((size_t)64 << 20) /* bytes: some 600,000 files */
 
 typedef struct uni__manifest_file {
@@ -58,7 +58,7 @@ typedef struct uni__manifest {
     double timestamp;
     bool is_dict;
     double score; /* NaN when there is none */
-    bool has_score; /* tells a score of NaN from none */
+    bool has_score; /* distinguishes a score of NaN from none */
     char *score_attribute; /* NULL: none */
     uni_value *metrics; /* NULL is written as {}; never NULL after reading */
     uni__manifest_file *files;
@@ -70,18 +70,18 @@ void uni__manifest_clear(uni__manifest *manifest);
 int uni__manifest_add(uni__manifest *manifest, const char *path, uint64_t size, const char xxh3[17],
                       bool link, uni_error *err) UNI_MUST_USE;
 void uni__manifest_sort(uni__manifest *manifest);
-const uni__manifest_file *uni__manifest_find(const uni__manifest *manifest,
-                                             const char *path); /* NULL: none; linear */
+/* NULL: none; linear search. */
+const uni__manifest_file *uni__manifest_find(const uni__manifest *manifest, const char *path);
 uint64_t uni__manifest_bytes(const uni__manifest *manifest); /* sum of the sizes */
 
-/* To text (malloc'ed) and back. Reading: UNI_EFORMAT when it is no manifest, UNI_ECORRUPT when
- * the sum differs, UNI_EVERSION when newer. Writing reads back what it made, so that nothing
- * unreadable ever gets to the disk. */
+/* Converts to text (malloc'ed) and back. Reading: UNI_EFORMAT when it is not a manifest,
+ * UNI_ECORRUPT when the checksum differs, UNI_EVERSION for another version. Writing reads its
+ * output back, so that nothing unreadable ever gets to the disk. */
 int uni__manifest_write(char **out, size_t *size, const uni__manifest *manifest,
                         uni_error *err) UNI_MUST_USE;
 int uni__manifest_read(uni__manifest *out, const char *text, size_t size,
                        uni_error *err) UNI_MUST_USE;
-/* Of the checkpoint directory dir. UNI_EFORMAT "not complete" when it has none. */
+/* Loads it from the checkpoint directory dir. UNI_EFORMAT "not complete" when it has none. */
 int uni__manifest_load(uni__manifest *out, const char *dir, uni_error *err) UNI_MUST_USE;
 
 #endif

@@ -1,5 +1,5 @@
-/* manifest_test.c - manifests: everything survives, any changed byte is noticed, nothing in
- * one leads out of its directory. */
+/* manifest_test.c - manifests: everything survives, any changed byte is detected, and no path in
+ * one leads outside its directory. */
 #include <math.h>
 #include "checkpoint/manifest.h"
 #include "checkpoint/test_helpers.h"
@@ -58,7 +58,7 @@ static void test_round_trip(void **state)
         assert_int_equal(read.files[i].link, manifest.files[i].link);
     }
     uni__manifest_clear(&read);
-    /* It is JSON for everybody else too. */
+    /* It is also plain JSON for other readers. */
     uni_value *tree = NULL;
     MUST(uni_json_read(&tree, text, size, &err));
     assert_string_equal(uni_dict_get_string(tree, "format", ""), "unisono checkpoint");
@@ -107,7 +107,7 @@ static void test_every_bit_and_cut(void **state)
     uni__manifest_clear(&manifest);
 }
 
-/* Puts the right sum under any text, as an attacker or another program can. */
+/* Adds the correct checksum to any text, as an attacker or another program can. */
 static int read_with_sum(const char *body, uni_error *err)
 {
     char text[2048], sum[17];
@@ -124,7 +124,7 @@ static int read_with_files(const char *files, uni_error *err)
     char body[1024];
     snprintf(body, sizeof body,
              "{\"format\":\"unisono "
-             "checkpoint\",\"version\":1,\"number\":1,\"iteration\":1,\"attempt\":1,"
+             "checkpoint\",\"version\":2,\"number\":1,\"iteration\":1,\"attempt\":1,"
              "\"timestamp\":1.0,\"kind\":\"directory\",\"score\":null,\"score_attribute\":null,"
              "\"metrics\":{},"
              "\"nonfinite\":{},\"files\":[%s]",
@@ -136,7 +136,7 @@ static int read_with_files(const char *files, uni_error *err)
 
 static void test_paths_that_lead_out(void **state)
 {
-    MUST(read_with_files(FILE_OF("a") "," FILE_OF("a/b"), &err)); /* the frame itself is good */
+    MUST(read_with_files(FILE_OF("a") "," FILE_OF("a/b"), &err)); /* the frame itself is valid */
     static const char *const out[] = {
         FILE_OF("../x"),
         FILE_OF("/etc/passwd"),
@@ -172,16 +172,18 @@ static void test_not_valid(void **state)
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         MUST_FAIL(read_with_files(files[i], &err), UNI_EFORMAT, "not valid");
     MUST_FAIL(read_with_sum("{\"format\":\"unisono run\"", &err), UNI_EFORMAT, "format");
-    MUST_FAIL(read_with_sum("{\"format\":\"unisono checkpoint\",\"version\":1", &err), UNI_EFORMAT,
+    MUST_FAIL(read_with_sum("{\"format\":\"unisono checkpoint\",\"version\":2", &err), UNI_EFORMAT,
               "number");
-    MUST_FAIL(read_with_sum("{\"format\":\"unisono checkpoint\",\"version\":2", &err), UNI_EVERSION,
-              "newer");
+    MUST_FAIL(read_with_sum("{\"format\":\"unisono checkpoint\",\"version\":1", &err), UNI_EVERSION,
+              "version 1, this program reads 2");
+    MUST_FAIL(read_with_sum("{\"format\":\"unisono checkpoint\",\"version\":3", &err), UNI_EVERSION,
+              "version 3, this program reads 2");
     uni_error why = { 0 };
     assert_true(read_with_sum("not json", &why) < 0);
     assert_true(read_with_sum("", &why) < 0);
 }
 
-/* What could not be read back is refused when it is written, not a week later. */
+/* What could not be read back is rejected when it is written, not a week later. */
 static void test_unreadable_is_not_written(void **state)
 {
     char *text = NULL;

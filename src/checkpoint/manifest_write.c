@@ -1,10 +1,10 @@
 /*
- * manifest_write.c - a manifest as text: one member a line, one file a line, so that people can
+ * manifest_write.c - a manifest as text: one member per line, one file per line, so that people can
  * read and diff it.
  *
- * What was written is read back before it is handed out: a manifest that no reader accepts (a
- * metric nested too deep, a time that is no number) must fail the commit and not the resume a
- * week later. Any thread.
+ * The output is read back before it is returned: a manifest that no reader accepts (a metric nested
+ * too deep, a time that is not a number) must fail the commit and not the resume a week later. Any
+ * thread.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -24,7 +24,7 @@ void uni__manifest_tail(char tail[UNI__MANIFEST_TAIL + 1], const char *text, siz
     snprintf(tail, UNI__MANIFEST_TAIL + 1, ",\"checksum\":\"%s\"}\n", sum);
 }
 
-/* Strict, as JSON readers are: no overlong forms, no surrogates, nothing above U+10FFFF. */
+/* As strict as JSON readers: no overlong forms, no surrogates, nothing above U+10FFFF. */
 static bool is_utf8(const char *text)
 {
     const unsigned char *at = (const unsigned char *)text;
@@ -46,7 +46,7 @@ static bool is_utf8(const char *text)
         else if (*at == 0xF4)
             high = 0x8F;
         for (int i = 1; i <= more; i++, low = 0x80, high = 0xBF)
-            if (at[i] < low || at[i] > high) /* the zero at the end is below low */
+            if (at[i] < low || at[i] > high) /* the terminating zero is below low */
                 return false;
         at += more + 1;
     }
@@ -58,7 +58,7 @@ static void add_string(uni__text *text, const char *string)
     uni__text_add_json_string(text, string, strlen(string));
 }
 
-/* The tree of non-finite numbers below value. Adds nothing, and answers false, when there is
+/* Writes the tree of non-finite numbers below value. Returns false and adds nothing when there are
  * none. */
 static bool add_marks(uni__text *text, const uni_value *value)
 {

@@ -1,7 +1,8 @@
 /*
- * retention.c - the decisions of retention.h. Pure functions; sorting an array of indices is all
- * there is to it.
+ * retention.c - the decisions of retention.h. Pure functions that sort an array of indices.
  */
+#include "base/shared.h"
+#include "checkpoint/shared.h"
 #include "checkpoint/retention.h"
 
 #include <math.h>
@@ -10,7 +11,7 @@
 
 static const uni_checkpoint_policy default_policy = { .num_to_keep = UNI_KEEP_ALL };
 
-int uni_checkpoint_policy_check(const uni_checkpoint_policy *policy, uni_error *err)
+int uni__checkpoint_policy_check(const uni_checkpoint_policy *policy, uni_error *err)
 {
     if (!policy)
         return 0;
@@ -76,7 +77,7 @@ static int compare_indices(const void *left, const void *right, void *context)
     int by_score = compare(order->policy, a, b);
     if (by_score != 0)
         return by_score;
-    return (a->number > b->number) - (a->number < b->number); /* ties: the earlier is the better */
+    return (a->number > b->number) - (a->number < b->number); /* ties: the earlier one is better */
 }
 
 int uni__retention_decide(const uni_checkpoint_policy *policy, uni__candidate *candidates,
@@ -133,7 +134,7 @@ int uni__retention_score(const uni_checkpoint_policy *policy, const uni_value *s
         return uni_error_set(err, UNI_EINVAL,
                              "score attribute not a number: the checkpoint policy orders by "
                              "\"%s\", which is a %s here",
-                             attribute, uni_value_type_name(uni_value_type_of(found)));
+                             attribute, uni__value_type_name(uni_value_type_of(found)));
     *score = uni_value_as_float(found, NAN);
     *has = true;
     return 0;

@@ -1,6 +1,7 @@
 /* retention_test.c - the policy's decisions as tables: what users see kept after a series of
  * saves. */
 #include <math.h>
+#include "checkpoint/shared.h"
 #include "checkpoint/retention.h"
 #include "checkpoint/test_helpers.h"
 
@@ -52,7 +53,7 @@ static const table_case cases[] = {
       true },
 };
 
-/* Saves one after the other, as a run does, dropping what the decisions say. */
+/* Saves one after the other, as a run does, and drops what the decisions say. */
 static void play(const table_case *c)
 {
     uni__candidate there[8];
@@ -90,8 +91,7 @@ static void test_table(void **state)
         play(&cases[i]);
 }
 
-/* A smaller policy at a resume: everything is decided at once, and no more than one is kept
- * aside. */
+/* A smaller policy at a resume: everything is decided at once, and at most one is kept aside. */
 static void test_all_at_once(void **state)
 {
     uni_checkpoint_policy policy = LOSS(MIN, 2);
@@ -105,8 +105,8 @@ static void test_all_at_once(void **state)
         assert_int_equal(all[i].fate, expected[i]);
 }
 
-/* By time the number decides between equal stamps, and a clock that went back loses to a later
- * stamp. */
+/* By time, the number decides between equal timestamps, and a clock that went back loses to a later
+ * timestamp. */
 static void test_time_order(void **state)
 {
     uni_checkpoint_policy policy = { .num_to_keep = 1 };
@@ -118,15 +118,15 @@ static void test_time_order(void **state)
 
 static void test_policy_errors(void **state)
 {
-    MUST(uni_checkpoint_policy_check(NULL, &err));
-    MUST(uni_checkpoint_policy_check(&(uni_checkpoint_policy){ .num_to_keep = UNI_KEEP_NONE },
-                                     &err));
-    MUST_FAIL(uni_checkpoint_policy_check(&(uni_checkpoint_policy){ .num_to_keep = -2 }, &err),
+    MUST(uni__checkpoint_policy_check(NULL, &err));
+    MUST(uni__checkpoint_policy_check(&(uni_checkpoint_policy){ .num_to_keep = UNI_KEEP_NONE },
+                                      &err));
+    MUST_FAIL(uni__checkpoint_policy_check(&(uni_checkpoint_policy){ .num_to_keep = -2 }, &err),
               UNI_EINVAL, "-2");
-    MUST_FAIL(uni_checkpoint_policy_check(
+    MUST_FAIL(uni__checkpoint_policy_check(
                   &(uni_checkpoint_policy){ .score_order = (uni_score_order)7 }, &err),
               UNI_EINVAL, "7");
-    MUST_FAIL(uni_checkpoint_policy_check(&(uni_checkpoint_policy){ .score_attribute = "" }, &err),
+    MUST_FAIL(uni__checkpoint_policy_check(&(uni_checkpoint_policy){ .score_attribute = "" }, &err),
               UNI_EINVAL, "empty");
 }
 
@@ -138,7 +138,7 @@ static void test_score(void **state)
     uni_value *one = dict_with("loss", 1.5), *two = dict_with("loss", 2.5),
               *other = dict_with("x", 1);
     MUST(uni__retention_score(&policy, one, two, &score, &has, &err));
-    assert_true(has && score == 1.5); /* the dictionary before the metrics */
+    assert_true(has && score == 1.5); /* the dictionary goes before the metrics */
     MUST(uni__retention_score(&policy, other, two, &score, &has, &err));
     assert_true(has && score == 2.5);
     MUST_FAIL(uni__retention_score(&policy, other, other, &score, &has, &err), UNI_EINVAL,
@@ -148,7 +148,7 @@ static void test_score(void **state)
     assert_int_equal(uni_dict_take(other, "loss", uni_value_string("low")), 0);
     MUST_FAIL(uni__retention_score(&policy, other, NULL, &score, &has, &err), UNI_EINVAL,
               "not a number");
-    policy.num_to_keep = UNI_KEEP_NONE; /* then nobody looks, as in Ray */
+    policy.num_to_keep = UNI_KEEP_NONE; /* the score is not read then, as in Ray */
     MUST(uni__retention_score(&policy, NULL, NULL, &score, &has, &err));
     assert_false(has);
 

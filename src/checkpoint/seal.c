@@ -1,13 +1,13 @@
 /*
- * seal.c - completes a directory (seal.h). The order is the whole point:
+ * seal.c - completes a directory (seal.h). The order is essential:
  *
- *   every file hashed and fsynced, its directories fsynced, the manifest written beside, fsynced,
- *   renamed into place and fsynced with its directory; then (by the caller) the directory renamed
- *   to where readers look, and that parent fsynced.
+ *   1. every file is hashed and fsynced, and its directories are fsynced
+ *   2. the manifest is written under a temporary name, fsynced, renamed into place, and its
+ *      directory is fsynced
+ *   3. the caller renames the directory to where readers look, and fsyncs that parent
  *
  * A crash before the publishing rename leaves only staging, one after it a complete checkpoint.
- * Writeback of a file is started before it is hashed, so that the disk works while we do. Any
- * thread.
+ * Writeback of a file starts before it is hashed, so that the disk is busy meanwhile. Any thread.
  */
 #include "checkpoint/seal.h"
 
@@ -27,8 +27,10 @@
 typedef struct sealing {
     const char *dir;
     uni__manifest *manifest;
-    size_t known; /* the first files of the manifest need no hashing */
-    char *last_dir; /* directory part of the file before, to fsync each directory about once */
+    /* Number of files at the start of the manifest that need no hashing. */
+    size_t known;
+    /* Directory of the previous file, to fsync each directory about once. */
+    char *last_dir;
 } sealing;
 
 static const uni__manifest_file *find_known(const sealing *state, const char *relative)
@@ -39,8 +41,8 @@ static const uni__manifest_file *find_known(const sealing *state, const char *re
     return NULL;
 }
 
-/* Fsyncs the directories from that of `relative` up to (but without) the root that the
- * previous file did not share. */
+/* Fsyncs the directories from that of `relative` up to the root (exclusive) that the previous file
+ * did not share. */
 static int sync_parents(sealing *state, const char *relative, uni_error *err)
 {
     const char *slash = strrchr(relative, '/');
@@ -93,8 +95,8 @@ static int seal_regular(sealing *state, const char *relative, const char *full, 
     if (!known) {
         char sum[17];
         uint64_t size = 0;
-        (void)sync_file_range(fd, 0, 0,
-                              SYNC_FILE_RANGE_WRITE); /* only to be early; fsync decides */
+        /* Only an early start; the fsync is what counts. */
+        (void)sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
         status = uni__hash_descriptor(fd, full, sum, &size, err);
         if (status == 0)
             status = uni__manifest_add(state->manifest, relative, size, sum, false, err);
@@ -148,8 +150,8 @@ int uni__rename_new(const char *from, const char *to, uni_error *err)
     int failure = uni__fault(UNI__FAULT_RENAME, from, NULL);
     if (failure == 0 && renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) < 0)
         failure = errno;
-    if (failure == EINVAL ||
-        failure == ENOSYS) /* a filesystem without the flag (NFS): nearly as good */
+    /* A file system without the flag (NFS): nearly as good. */
+    if (failure == EINVAL || failure == ENOSYS)
         failure = access(to, F_OK) == 0 ? EEXIST : rename(from, to) < 0 ? errno : 0;
     if (failure == EEXIST || failure == ENOTEMPTY)
         return uni_error_set(err, UNI_EEXISTS, "cannot rename %s: %s exists already", from, to);

@@ -1,15 +1,16 @@
 /*
- * stage.c - staged directories (stage.h): made fresh, or copied from a user's directory with its
- * links settled.
+ * stage.c - staged directories (stage.h): created empty, or copied from a user's directory with its
+ * links resolved.
  *
- * A link inside of the copied directory keeps meaning the same when the directory moves, so it
- * stays. One that leads out would make a checkpoint that is complete only as long as something
- * else on the disk is (a cache whose files are links to blobs is the usual case), so it is
- * replaced by what it points to. Any thread; the names are random, so that ranks never meet.
+ * A link inside the copied directory keeps its meaning when the directory moves, so it stays. One
+ * that leads outside would make a checkpoint that is complete only as long as something else on the
+ * disk is (typically a cache whose files are links to blobs), so it is replaced by its target. Any
+ * thread; the names are random, so that ranks never collide.
  */
 #include "checkpoint/stage.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdint.h>
@@ -49,8 +50,8 @@ int uni__stage_new(char **out, const char *staging_dir, int rank, uni_error *err
     return uni_error_set(err, UNI_EEXISTS, "cannot find a free name in %s", staging_dir);
 }
 
-/* Whether a link at `relative`, with that target, leads out of the directory that relative
- * starts from. By text alone. */
+/* Whether a link at `relative` with that target leads outside the directory that relative starts
+ * from. Decides by text alone. */
 static bool leads_out(const char *relative, const char *target)
 {
     if (target[0] == '/')
@@ -71,7 +72,7 @@ static bool leads_out(const char *relative, const char *target)
     return false;
 }
 
-/* Puts a copy of what `source` (a link) points to in the place of the link `full`. */
+/* Replaces the link `full` by a copy of what `source` (a link) points to. */
 static int replace_by_copy(const char *full, const char *source, const char *target, uni_error *err)
 {
     char *resolved = realpath(source, NULL);
@@ -101,7 +102,8 @@ static int replace_by_copy(const char *full, const char *source, const char *tar
 
 typedef struct settling {
     const char *origin;
-    bool replaced_tree; /* a directory was copied in, and may have brought links of its own */
+    /* A directory was copied, which may contain links of its own. */
+    bool replaced_tree;
 } settling;
 
 static int settle_one(void *context, const char *relative, const char *full, uint64_t size,
@@ -111,7 +113,7 @@ static int settle_one(void *context, const char *relative, const char *full, uin
     char target[PATH_MAX];
     ssize_t length = readlink(full, target, sizeof target - 1);
     if (length < 0)
-        return 0; /* no link */
+        return 0; /* not a link */
     target[length] = '\0';
     if (!leads_out(relative, target))
         return 0;
@@ -127,8 +129,7 @@ static int settle_one(void *context, const char *relative, const char *full, uin
 
 int uni__stage_settle_links(const char *dir, const char *origin, uni_error *err)
 {
-    /* Each pass may bring new links with a copied directory; a link to a parent would go on
-     * for ever. */
+    /* Each pass may add links with a copied directory; a link to a parent would never end. */
     for (int pass = 0; pass < 4; pass++) {
         settling state = { .origin = origin };
         UNI_TRY(uni__walk_files(dir, settle_one, &state, err));
@@ -156,7 +157,7 @@ int uni__stage_copy(char **out, const char *staging_dir, int rank, const char *u
         return uni_error_set(err, UNI_EINVAL, "the checkpoint %s is not a directory", user_dir);
     UNI_TRY(uni__stage_new(&staged, staging_dir, rank, err));
     UNI_TRY_GOTO(uni__copy_tree(user_dir, staged, err), fail);
-    if (chmod(staged, 0700) < 0) { /* the user's mode may not even let us write */
+    if (chmod(staged, 0700) < 0) { /* the user's mode may not allow writing */
         status = uni_error_set_errno(err, errno, "cannot prepare %s", staged);
         goto fail;
     }
@@ -165,10 +166,47 @@ int uni__stage_copy(char **out, const char *staging_dir, int rank, const char *u
     return 0;
 fail:
     uni_error_prefix(err, "cannot copy the checkpoint directory %s", user_dir);
-    int ignored =
-        uni__remove_tree(staged, NULL); /* what is left lies in .staging, which the store empties */
+    /* What remains is in .staging, which the store empties. */
+    int ignored = uni__remove_tree(staged, NULL);
     (void)ignored;
     free(staged);
+    return status;
+}
+
+static int write_piece(const char *full, uint64_t offset, const void *data, size_t size,
+                       uni_error *err)
+{
+    struct stat info;
+    int fd = open(full, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return uni_error_set_errno(err, errno, "cannot write %s", full);
+    int status = 0;
+    if (fstat(fd, &info) < 0)
+        status = uni_error_set_errno(err, errno, "cannot look at %s", full);
+    else if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size != offset)
+        status = uni_error_set(err, UNI_EFORMAT,
+                               "a piece of %s does not follow the one before it (byte %" PRIu64
+                               " of a file of %" PRIu64 ")",
+                               full, offset, (uint64_t)info.st_size);
+    else if (pwrite(fd, data, size, (off_t)offset) != (ssize_t)size)
+        status = uni_error_set_errno(err, errno, "cannot write %s", full);
+    close(fd);
+    return status;
+}
+
+int uni__stage_write(const char *staged, const char *path, uint64_t offset, const void *data,
+                     size_t size, uni_error *err)
+{
+    char *full = uni__path_join(staged, path, NULL), *folder = full ? strdup(full) : NULL;
+    int status = folder ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    if (status == 0) {
+        *strrchr(folder, '/') = '\0';
+        status = uni__make_dirs(folder, 0700, err);
+    }
+    if (status == 0)
+        status = write_piece(full, offset, data, size, err);
+    free(folder);
+    free(full);
     return status;
 }
 

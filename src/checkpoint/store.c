@@ -2,12 +2,12 @@
  * store.c - the complete checkpoints of a run: found at open, ordered, kept, moved aside and
  * deleted (store.h).
  *
- * The store holds one list of everything complete, by number, each entry knowing whether it lies
- * in checkpoints/ or in .recovery/. What should be where is asked of retention.c for the whole
- * list, and uni__store_enforce makes the disk so, after every commit and at open. So a crash
- * between a commit and its deletions, or another policy at a resume, needs no code of its own.
- * One thread at a time.
+ * The store holds one list of everything complete, by number. Each entry knows whether it is in
+ * checkpoints/ or in .recovery/. retention.c decides about the whole list, and uni__store_enforce
+ * applies the decisions to the disk, after every commit and at open. So a crash between a commit
+ * and its deletions, or another policy at a resume, needs no special code. One thread at a time.
  */
+#include "checkpoint/shared.h"
 #include "checkpoint/store.h"
 
 #include <dirent.h>
@@ -77,7 +77,7 @@ static uni__candidate candidate_of(const uni__checkpoint_info *entry)
     };
 }
 
-/* All of the list and `extra` (may be NULL) at the end, undecided; malloc'ed. */
+/* The whole list and `extra` (may be NULL) at the end, undecided; malloc'ed. */
 static uni__candidate *make_candidates(const uni__store *store, const uni__checkpoint_info *extra)
 {
     uni__candidate *candidates = calloc(store->count + 1, sizeof *candidates);
@@ -121,8 +121,8 @@ int uni__store_delete(uni__store *store, const char *path, uni_error *err)
     if (status == 0)
         status = uni__rename_new(path, trash, NULL);
     if (status < 0) {
-        /* A full disk may refuse even the rename, and space is what we are about to make:
-         * without its manifest it is no checkpoint either. */
+        /* A full disk may refuse even the rename, while we are about to free space. Without its
+         * manifest it is not a checkpoint either. */
         char *manifest = uni__path_join(path, UNI__MANIFEST_NAME, NULL);
         status = manifest ? uni__unlink(manifest, err)
                           : uni_error_set(err, UNI_ENOMEM, "no memory to remove %s", path);
@@ -147,7 +147,8 @@ static int move_entry(uni__store *store, uni__checkpoint_info *entry, bool kept,
     if (status == 0)
         status = uni__rename_new(entry->path, moved->path, err);
     if (status == 0) {
-        *entry = *moved; /* wherever a power cut leaves it, it is found at the next open */
+        /* Wherever a power cut leaves it, the next open finds it. */
+        *entry = *moved;
         status = uni__fsync_parent(entry->path, err);
     }
     free(moved);
@@ -197,7 +198,7 @@ void uni__store_pin(uni__store *store, int64_t number)
 
 /* ---- opening ---- */
 
-/* What the policy orders by, for a checkpoint that another policy may have scored. */
+/* The value that the policy orders by, for a checkpoint that another policy may have scored. */
 static double score_of(const uni__store *store, const uni__manifest *manifest)
 {
     const char *attribute = uni__policy_attribute(&store->policy);
@@ -213,7 +214,7 @@ static double score_of(const uni__store *store, const uni__manifest *manifest)
                : score;
 }
 
-/* `verify`: read every byte, for the one that a group would resume from. */
+/* `verify`: reads every byte, for the one that a group would resume from. */
 static int add_found(uni__store *store, const uni__found *found, bool verify, uni_error *err)
 {
     int status;
@@ -253,7 +254,7 @@ static int read_existing(uni__store *store, uni_error *err)
     for (size_t i = 0; i < list.count; i++) {
         uni_error why = { 0 };
         const uni__found *found = &list.items[i];
-        /* Newest first: until one is good, every one is a candidate to resume from. */
+        /* Newest first: until one is good, each is a candidate to resume from. */
         status = add_found(store, found, store->count == 0, &why);
         if (status == UNI_ENOMEM) {
             uni_error_set(err, status, "%s", why.message);
@@ -261,7 +262,7 @@ static int read_existing(uni__store *store, uni_error *err)
         }
         if (status < 0) {
             uni__warn("the checkpoint %s is passed over: %s", found->path, why.message);
-            if (found->number >= store->next_number) /* its name stays taken */
+            if (found->number >= store->next_number) /* its name stays in use */
                 store->next_number = found->number + 1;
         }
     }
@@ -309,7 +310,7 @@ int uni__store_open(uni__store **out, const uni__store_options *options, uni_err
 {
     int status;
     *out = NULL;
-    UNI_TRY(uni_checkpoint_policy_check(options->policy, err));
+    UNI_TRY(uni__checkpoint_policy_check(options->policy, err));
     uni__store *store = calloc(1, sizeof *store);
     if (!store)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the checkpoints' store");
@@ -318,8 +319,8 @@ int uni__store_open(uni__store **out, const uni__store_options *options, uni_err
     if (store->policy.num_to_keep != UNI_KEEP_NONE) {
         UNI_TRY_GOTO(uni__make_dirs(store->checkpoints_dir, 0700, err), fail);
         UNI_TRY_GOTO(uni__make_dirs(store->staging_dir, 0700, err), fail);
-        /* The names of the new directories must not go with a power cut that the checkpoints
-         * in them survive. */
+        /* The names of the new directories must survive a power cut like the checkpoints in
+         * them. */
         UNI_TRY_GOTO(uni__fsync_path(options->run_dir, err), fail);
     }
     UNI_TRY_GOTO(read_existing(store, err), fail);
@@ -374,12 +375,13 @@ int uni__store_clean_staging(uni__store *store, uni_error *err)
     return status;
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 const uni__checkpoint_info *uni__store_best(const uni__store *store)
 {
     const uni__checkpoint_info *best = NULL;
-    for (size_t i = 0; i < store->count; i++) { /* by number, so that of equals the earlier stays */
+    /* By number, so that of equals the earlier one stays. */
+    for (size_t i = 0; i < store->count; i++) {
         if (!store->entries[i]->kept)
             continue;
         uni__candidate here = candidate_of(store->entries[i]);
@@ -419,7 +421,7 @@ const uni__checkpoint_info *uni__store_at(const uni__store *store, size_t index)
     return NULL;
 }
 
-/* Ties: the earlier is the better. */
+/* Ties: the earlier one is better. */
 static bool is_better(const uni__store *store, const uni__checkpoint_info *a,
                       const uni__checkpoint_info *b)
 {
@@ -435,7 +437,7 @@ uni_value *uni__store_ranking(const uni__store *store)
     size_t count = uni__store_count(store);
     for (size_t place = 0; place < count; place++)
         for (size_t i = 0; i < count; i++) {
-            /* How many are worse is where it stands. */
+            /* Its position is the number of those that are worse. */
             const uni__checkpoint_info *one = uni__store_at(store, i);
             size_t worse = 0;
             for (size_t k = 0; k < count; k++)

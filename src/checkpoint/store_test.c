@@ -1,11 +1,12 @@
-/* store_test.c - a run's checkpoints as users see them: what is listed, what is resumed from,
+/* store_test.c - a run's checkpoints as users see them: what is listed, what a resume uses, and
  * whose files are touched. */
 #include <math.h>
 #include <unisono/log.h>
 #include "checkpoint/test_helpers.h"
 
 static uni__store *store;
-static char events[512]; /* what the callbacks were told: "+1 +2 -1" */
+/* What the callbacks were told: "+1 +2 -1". */
+static char events[512];
 static int completed_result;
 
 static void note(const char *sign, int64_t number)
@@ -17,7 +18,7 @@ static void note(const char *sign, int64_t number)
 static int on_completed(void *context, const uni__checkpoint_info *info, uni_error *why)
 {
     uni_checkpoint *checkpoint = NULL;
-    MUST(uni_checkpoint_open(&checkpoint, info->path, &err)); /* it is complete when we are told */
+    MUST(uni_checkpoint_open(&checkpoint, info->path, &err)); /* must be complete by now */
     uni_checkpoint_close(checkpoint);
     if (completed_result < 0)
         return uni_error_set(why, completed_result, "the journal is full");
@@ -82,7 +83,7 @@ static void test_golden(void **state)
     assert_int_equal(uni__store_count(store), 2);
     assert_int_equal(uni__store_at(store, 0)->number, 1);
     assert_null(uni__store_at(store, 2));
-    assert_int_equal(latest_epoch(at("run")), 4); /* the public door finds it too */
+    assert_int_equal(latest_epoch(at("run")), 4); /* the public function finds it too */
     uni__store_close(store, false);
     store = NULL;
     assert_string_equal(names(at("run")), "checkpoints"); /* nothing hidden is left */
@@ -101,7 +102,7 @@ static void test_golden_nan(void **state)
     assert_int_equal(uni__store_resume(store)->number, 4);
 }
 
-/* Only one is ever kept aside, and none when the newest is kept. */
+/* At most one is kept aside, and none when the newest is kept. */
 static void test_recovery_is_one(void **state)
 {
     open_store(&(uni_checkpoint_policy){
@@ -147,7 +148,7 @@ static void test_keep_newest(void **state)
     assert_string_equal(names(at("run/checkpoints")), "checkpoint_000003 checkpoint_000004");
 }
 
-/* Never write means never: not even a directory. */
+/* UNI_KEEP_NONE writes nothing, not even a directory. */
 static void test_keep_none(void **state)
 {
     uni__checkpoint_info info;
@@ -162,7 +163,7 @@ static void test_keep_none(void **state)
     assert_null(uni__store_best(store));
     assert_null(uni__store_resume(store));
     assert_string_equal(names(at("run")), "");
-    /* A directory that the session made has to be somewhere; it is let go. */
+    /* A directory that the session made must be somewhere; it is dropped. */
     MUST(uni__stage_new(&staged, uni__store_staging_dir(store), 0, &err));
     MUST(uni__draft_new(&draft, store, 3, 1, &err));
     MUST(uni__draft_take_directory(draft, 0, staged, &err));
@@ -199,7 +200,7 @@ static void test_score_errors(void **state)
               UNI_EINVAL, "-3");
 }
 
-/* A controller that died and one that goes on: numbers, scores, recovery and the rest of the
+/* A controller that died and one that continues: numbers, scores, recovery and the rest of the
  * policy. */
 static void test_resume(void **state)
 {
@@ -233,8 +234,8 @@ static void test_resume_with_another_policy(void **state)
     uni__store_close(store, true);
     open_store(&(uni_checkpoint_policy){ .num_to_keep = 1,
                                          .score_attribute = "loss",
-                                         .score_order =
-                                             UNI_SCORE_MIN }); /* scores come from the metrics */
+                                         /* Scores come from the metrics. */
+                                         .score_order = UNI_SCORE_MIN });
     assert_string_equal(names(at("run/checkpoints")), "checkpoint_000002");
     assert_string_equal(names(at("run/.recovery")), "checkpoint_000004");
     assert_int_equal(latest_epoch(at("run")), 4);
@@ -243,8 +244,7 @@ static void test_resume_with_another_policy(void **state)
     assert_string_equal(names(at("run/checkpoints")), "checkpoint_000002 checkpoint_000004");
 }
 
-/* Damaged ones stay where they are, are not resumed from, and their numbers are not given away
- * again. */
+/* Damaged ones stay where they are, are not resumed from, and their numbers are not reused. */
 static void test_resume_past_damage(void **state)
 {
     uni__checkpoint_info info;
@@ -254,7 +254,7 @@ static void test_resume_past_damage(void **state)
     uni__store_close(store, true);
     assert_int_equal(truncate(at("run/checkpoints/checkpoint_000003/arrays.bin"), 5), 0);
     int fd = open(at("run/checkpoints/checkpoint_000002/arrays.bin"), O_WRONLY);
-    assert_int_equal(pwrite(fd, "x", 1, 3), 1); /* same size: only a verification sees it */
+    assert_int_equal(pwrite(fd, "x", 1, 3), 1); /* same size: only verifying detects it */
     close(fd);
     open_store(&(uni_checkpoint_policy){ .num_to_keep = 1 });
     assert_int_equal(uni__store_resume(store)->number, 1);
@@ -274,7 +274,7 @@ static void test_next_number(void **state)
     assert_int_equal(info.number, 8);
 }
 
-/* When the journal cannot have it, it is not there either. */
+/* If the journal cannot record it, the checkpoint does not exist either. */
 static void test_completed_fails(void **state)
 {
     open_store(&(uni_checkpoint_policy){ .num_to_keep = 1 });
@@ -324,7 +324,7 @@ static void test_directory_parts(void **state)
     put_file(first, "model/weights.0", "zero");
     put_file(first, "vocabulary", "a b c");
     put_file(second, "model/weights.1", "one");
-    put_file(second, "vocabulary", "a b c"); /* the same on every rank is fine */
+    put_file(second, "vocabulary", "a b c"); /* equal files on all ranks are fine */
     put_file(second, UNI__MANIFEST_NAME, "of an older one, copied along");
     put_file(third, "model/deep/er/x", "x");
     MUST(uni__draft_new(&draft, store, 1, 1, &err));
@@ -341,9 +341,9 @@ static void test_directory_parts(void **state)
     verify_latest();
     uni_checkpoint *latest = NULL;
     MUST(uni_checkpoint_open_latest(&latest, at("run"), &err));
-    assert_false(uni_checkpoint_is_dict(latest));
-    MUST_FAIL(uni_checkpoint_read_dict(latest, &read, &err), UNI_EDTYPE, "directory");
-    assert_int_equal(uni_dict_size(uni_checkpoint_metrics(latest)), 0);
+    assert_false(uni_checkpoint_info_of(latest)->is_dict);
+    MUST_FAIL(uni_checkpoint_read_dict(&read, latest, &err), UNI_EDTYPE, "directory");
+    assert_int_equal(uni_dict_size(uni_checkpoint_info_of(latest)->metrics), 0);
     uni_checkpoint_close(latest);
     free(first);
     free(second);
@@ -376,7 +376,7 @@ static void test_conflict(void **state)
     assert_string_equal(names(at("run/checkpoints")), "");
 }
 
-/* A third rank's conflict is with the one that brought the file, not with the first. */
+/* A third rank's conflict is with the rank that brought the file, not with the first. */
 static void test_conflict_names_the_owner(void **state)
 {
     uni__draft *draft = NULL;
@@ -395,7 +395,7 @@ static void test_conflict_names_the_owner(void **state)
         free(parts[i]);
 }
 
-/* Ray's way of merging, when asked for: the lowest rank's file stays, in whatever order they come. */
+/* Ray's way of merging, if requested: the lowest rank's file stays, whatever the order. */
 static void test_lowest_rank_wins(void **state)
 {
     uni__draft *draft = NULL;
@@ -457,8 +457,8 @@ static void test_dict_parts(void **state)
     uni_value_free(two);
 }
 
-/* A user's directory is copied, used again, and never touched; a link in it that leads out is
- * filled in. */
+/* A user's directory is copied, reusable, and never touched; a link that leads outside is replaced
+ * by its target. */
 static void test_users_directory(void **state)
 {
     uni__draft *draft = NULL;
@@ -483,7 +483,7 @@ static void test_users_directory(void **state)
     free(staged);
     assert_string_equal(names(at("mine")), "blob latest sub tree w.bin");
     assert_text(at("mine/w.bin"), "weights");
-    MUST(uni__remove_tree(at("cache"), &err)); /* the checkpoint does not need it any more */
+    MUST(uni__remove_tree(at("cache"), &err)); /* not needed any more */
     assert_text(at("run/checkpoints/checkpoint_000001/blob"), "of the cache");
     assert_text(at("run/checkpoints/checkpoint_000001/sub/absolute"), "of the cache");
     assert_text(at("run/checkpoints/checkpoint_000001/tree/leaf"), "leaf");
@@ -492,7 +492,7 @@ static void test_users_directory(void **state)
     assert_int_equal(
         readlink(at("run/checkpoints/checkpoint_000001/latest"), target, sizeof target), 5);
     verify_latest();
-    /* And links are verified: pointing elsewhere is damage. */
+    /* Links are verified, too: pointing elsewhere is damage. */
     uni_checkpoint *checkpoint = NULL;
     assert_int_equal(unlink(at("run/checkpoints/checkpoint_000001/latest")), 0);
     assert_int_equal(symlink("x.bin", at("run/checkpoints/checkpoint_000001/latest")), 0);
@@ -514,7 +514,7 @@ static void test_bad_sources(void **state)
     assert_int_equal(symlink("/no/such/file", at("mine/dangling")), 0);
     MUST_FAIL(uni__stage_copy(&staged, uni__store_staging_dir(store), 0, at("mine"), &err),
               UNI_ENOTFOUND, "dangling");
-    assert_string_equal(names(at("run/.staging")), ""); /* nothing half is left */
+    assert_string_equal(names(at("run/.staging")), ""); /* nothing partial is left */
     assert_null(staged);
     MUST(uni__draft_new(&draft, store, 1, 1, &err));
     char gone[600];
@@ -540,8 +540,8 @@ static void test_owns(void **state)
     assert_false(uni__stage_owns(staging, "/"));
     assert_false(uni__stage_owns(staging, ""));
     assert_int_equal(symlink(at("mine"), at("run/.staging/link")), 0);
-    assert_false(
-        uni__stage_owns(staging, at("run/.staging/link"))); /* it would move a user's directory */
+    /* That would move a user's directory. */
+    assert_false(uni__stage_owns(staging, at("run/.staging/link")));
     free(staged);
 }
 
@@ -563,6 +563,27 @@ static void test_odd_names(void **state)
     MUST(uni__draft_take_directory(draft, 0, staged, &err));
     MUST(uni__draft_commit(draft, NULL, NULL, 6, NULL, &err));
     verify_latest();
+    free(staged);
+}
+
+/* Pieces of a file from another host, in their order and in others. */
+static void test_pieces(void **state)
+{
+    static const uint64_t wrong[] = { 0, 3, 6, 1ull << 40, 1ull << 62, UINT64_MAX };
+    char *staged = NULL;
+    struct stat info;
+    MUST(uni__stage_new(&staged, at("staging"), 3, &err));
+    MUST(uni__stage_write(staged, "deep/er/file", 0, "abc", 3, &err));
+    MUST(uni__stage_write(staged, "deep/er/file", 3, "de", 2, &err));
+    MUST(uni__stage_write(staged, "deep/er/file", 5, NULL, 0, &err));
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        MUST_FAIL(uni__stage_write(staged, "deep/er/file", wrong[i], "x", 1, &err), UNI_EFORMAT,
+                  "does not follow");
+    char *path = uni__path_join(staged, "deep/er/file", NULL);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_size, 5);
+    assert_true(uni__stage_write(staged, "deep/er", 0, "x", 1, NULL) < 0);
+    free(path);
     free(staged);
 }
 
@@ -590,6 +611,7 @@ int main(void)
         ROOTED(test_users_directory),
         ROOTED(test_bad_sources),
         ROOTED(test_owns),
+        ROOTED(test_pieces),
         ROOTED(test_odd_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

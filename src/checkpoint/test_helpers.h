@@ -1,6 +1,6 @@
 /*
- * test_helpers.h - what this module's tests share: a directory of their own, small commits, and
- * what a user would list. Only the tests of this module include it.
+ * test_helpers.h - shared by this module's tests: a private directory, small commits, and directory
+ * listings. Only the tests of this module include it.
  */
 #ifndef UNISONO_CHECKPOINT_TEST_HELPERS_H
 #define UNISONO_CHECKPOINT_TEST_HELPERS_H
@@ -25,7 +25,7 @@
 #include "checkpoint/stage.h"
 #include "checkpoint/store.h"
 
-/* A call that must work; shows the sentence when it does not. */
+/* A call that must succeed; shows the message if it does not. */
 #define MUST(call)                                                                                 \
     do {                                                                                           \
         uni_error err = { 0 };                                                                     \
@@ -33,7 +33,7 @@
             fail_msg("%s: %s: %s", #call, uni_status_name(err.code), err.message);                 \
     } while (0)
 
-/* A call that must fail with that code and have these words in its sentence. */
+/* A call that must fail with that code and contain these words in its message. */
 #define MUST_FAIL(call, expected, words)                                                           \
     do {                                                                                           \
         uni_error err = { 0 };                                                                     \
@@ -45,7 +45,7 @@
 
 static char test_root[256];
 
-/* Below `where`, when one can write there; otherwise TMPDIR or /tmp. */
+/* Below `where` if it is writable; otherwise TMPDIR or /tmp. */
 static inline int setup_root_in(const char *where)
 {
     if (access(where, W_OK) == 0)
@@ -65,7 +65,7 @@ static inline int teardown_root(void **state)
     return uni__remove_tree(test_root, NULL);
 }
 
-/* "<root>/<name>", in one of a few static buffers, so that several can be in one call. */
+/* "<root>/<name>", in one of a few static buffers, so that one call can use several. */
 static inline const char *at(const char *name)
 {
     static char paths[8][512];
@@ -88,7 +88,7 @@ static inline void assert_text(const char *path, const char *expected)
     free(text);
 }
 
-/* The names in a directory, sorted and joined by spaces; "-" when there is no such directory. */
+/* The names in a directory, sorted and joined by spaces; "-" when it does not exist. */
 static inline const char *names(const char *dir)
 {
     static char text[4096];
@@ -113,7 +113,7 @@ static inline uni_value *dict_with(const char *key, double number)
     return dict;
 }
 
-/* {"epoch": n, "weights": float32 array of `count` times n}: what a worker would save. */
+/* {"epoch": n, "weights": float32 array of `count` times n}, as a worker would save it. */
 static inline uni_value *model_state(int epoch, int64_t count)
 {
     uni_array *weights = NULL;
@@ -135,7 +135,7 @@ static inline void *encode(const uni_value *dict, size_t *size)
     return bytes;
 }
 
-/* One whole dictionary checkpoint with {"loss": loss} as its metrics; the status of the commit. */
+/* Saves one dictionary checkpoint with {"loss": loss} as its metrics; the status of the commit. */
 static inline int save(uni__store *store, int epoch, double loss, uni__checkpoint_info *info,
                        uni_error *err)
 {
@@ -154,8 +154,8 @@ static inline int save(uni__store *store, int epoch, double loss, uni__checkpoin
     return status;
 }
 
-/* The epoch in the dictionary of the run's latest checkpoint, after all its bytes were
- * verified; -1 when there is none. */
+/* The epoch in the dictionary of the run's latest checkpoint, after verifying all its bytes; -1
+ * when there is none. */
 static inline int latest_epoch(const char *run)
 {
     uni_checkpoint *latest = NULL;
@@ -165,12 +165,12 @@ static inline int latest_epoch(const char *run)
         assert_int_equal(why.code, UNI_ENOTFOUND);
         return -1;
     }
-    MUST(uni_checkpoint_read_dict(latest, &state, &err));
+    MUST(uni_checkpoint_read_dict(&state, latest, &err));
     int epoch = (int)uni_dict_get_int(state, "epoch", -2);
     const uni_array *weights = uni_value_as_array(uni_dict_get(state, "weights"));
     for (size_t i = 0; i < uni_array_count(weights); i++)
         assert_true(((float *)uni_array_data(weights))[i] == (float)epoch);
-    assert_int_equal(uni_checkpoint_iteration(latest), epoch);
+    assert_int_equal(uni_checkpoint_info_of(latest)->iteration, epoch);
     uni_value_free(state);
     uni_checkpoint_close(latest);
     return epoch;

@@ -1,4 +1,4 @@
-/* check.h - findings of `unisono check`. Only the check_*.c files include this. Thread: main. */
+/* check.h - findings of `unisono check`. For the check_*.c files only. Thread: main. */
 #ifndef UNISONO_CLI_CHECK_H
 #define UNISONO_CLI_CHECK_H
 
@@ -31,13 +31,14 @@ void cli_finding_add(cli_findings *findings, const char *section, cli_level leve
                      const char *format, ...) UNI_PRINTF(5, 6);
 
 void cli_check_machine(cli_findings *findings); /* cores, memory, limits, GPUs */
-void cli_check_storage(cli_findings *findings,
-                       const char *storage); /* writable, how much is free */
-void cli_check_network(cli_findings *findings,
-                       const char *interface); /* addresses, and which are used */
+/* Is it writable, and how much is free. */
+void cli_check_storage(cli_findings *findings, const char *storage);
+/* Addresses, and which ones are used. */
+void cli_check_network(cli_findings *findings, const char *interface);
 void cli_check_software(cli_findings *findings, bool fast); /* MPI, Slurm, Python, plug-ins */
 
-/* check_hosts.c: hosts of a run, before it starts. Returns an exit code (1 when a host is unusable), or an error. */
+/* check_hosts.c: checks the hosts of a run before it starts. Returns an exit code (1 if a host is
+ * unusable), or an error. */
 typedef struct cli_hosts_request {
     const char *hosts, *launcher, *interface, *storage; /* hosts NULL: those of the Slurm job */
 } cli_hosts_request;

@@ -1,6 +1,6 @@
 /*
- * check_command.c - `unisono check`: what is here, and what a run would stumble over. The facts are
- * gathered by the check_*.c files into a list of findings; this one prints them.
+ * check_command.c - `unisono check`: what is installed here, and what would make a run fail. The
+ * check_*.c files gather findings; this one prints them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,18 +15,19 @@ typedef struct check_values {
 
 static const cli_option check_options[] = {
     { NULL, "fast", 0, CLI_FLAG, offsetof(check_values, fast), NULL, NULL, NULL, NULL,
-      "start no other programs: no trial run, no versions of MPI and Slurm, no Python frameworks" },
+      "do not start other programs: skip the trial run, the MPI and Slurm versions and the Python "
+      "frameworks" },
     { NULL, "collectives", 0, CLI_FLAG, offsetof(check_values, collectives), NULL, NULL, NULL, NULL,
-      "print which algorithm each collective uses, by size and ranks, and nothing else" },
+      "only print which algorithm each collective uses, by message size and number of ranks" },
     { NULL, "hosts", 0, CLI_STRING, offsetof(check_values, hosts), "LIST", NULL, NULL, NULL,
-      "ask these hosts instead, as a:2,b:2 or a,b: can the launcher start unisono there, in the "
-      "same "
-      "release, does it reach this machine, which plug-ins, how much room, which time" },
+      "check these hosts instead (a:2,b:2 or a,b): whether the launcher can start the same release "
+      "of unisono there, whether the host can reach this machine, its plug-ins, free space and "
+      "clock" },
     { NULL, "launcher", 0, CLI_STRING, offsetof(check_values, launcher), "NAME", "mpi",
       "UNISONO_LAUNCHER", NULL,
-      "with --hosts: mpi or slurm; slurm without --hosts takes those of the allocation" },
+      "with --hosts: mpi or slurm; slurm without --hosts checks the nodes of the allocation" },
     { NULL, "interface", 0, CLI_STRING, offsetof(check_values, interface), "NAME", NULL, NULL, NULL,
-      "show which addresses `unisono run --interface` would take: a name, an address or a subnet" },
+      "show which addresses `unisono run --interface` would use: a name, an address or a subnet" },
     CLI_STORAGE_OPTION(check_values),
     CLI_JSON_OPTION(check_values),
     CLI_COLOR_OPTION(check_values),
@@ -145,25 +146,24 @@ static int call_check(cli_context *context, const cli_parsed *parsed)
 
 static const cli_example check_examples[] = {
     { "unisono check", "before the first run on a machine" },
-    { "unisono check --fast --json", "for programs, in milliseconds" },
-    { "unisono check --fast --interface 10.1.0.0/16", "which network a run over hosts would use" },
-    { "unisono check --hosts a,b", "every host of a run, before it starts" },
+    { "unisono check --fast --json", "for scripts; takes milliseconds" },
+    { "unisono check --fast --interface 10.1.0.0/16",
+      "the network that a multi-host run would use" },
+    { "unisono check --hosts a,b", "every host of a run before it starts" },
     { "salloc -N 2 unisono check --launcher slurm", "the nodes of an allocation" },
-    { "unisono check --collectives", "how tensors travel between ranks, and what it costs" },
+    { "unisono check --collectives", "how tensors move between ranks, and at what cost" },
     { NULL, NULL },
 };
 
 const cli_command cli_check_command = {
     .name = "check",
     .arguments = "",
-    .summary = "look at this machine: what is here, what would get in the way",
-    .description = "Looks at cores, memory, limits, GPUs, the results directory, network "
-                   "interfaces, MPI, Slurm and "
-                   "Python's frameworks. A dot is "
-                   "something that is not here and that only some runs need. Ends with 1 when "
-                   "something is wrong.\n\n"
-                   "With --hosts the hosts of a run are asked instead, through mpirun or srun: a "
-                   "table with each host's state. Ends with 1 when one of them is unusable.",
+    .summary = "check what this machine has and what could make a run fail",
+    .description = "Checks cores, memory, limits, GPUs, the results directory, network interfaces, "
+                   "MPI, Slurm and Python frameworks. A dot marks something that is missing and "
+                   "that only some runs need. Exits with 1 if something is wrong.\n\nWith --hosts "
+                   "it checks the hosts of a run instead, through mpirun or srun, and prints a "
+                   "table with the state of each host. Exits with 1 if a host is unusable.",
     .options = check_options,
     .values_size = sizeof(check_values),
     .examples = check_examples,

@@ -1,7 +1,9 @@
 /*
- * check_hosts.c - `unisono check --hosts a,b`: is every host ready for a run? Each is asked by a launcher of its own, all at the same time, with the command line that a run
- * would use and the same agent (unisono-host), which says what it finds (train/remote/host_check.c). So what is checked is what a run needs: the launcher gets there, the agent
- * is there in the same release, it reaches this machine, and there is room. Thread: main.
+ * check_hosts.c - `unisono check --hosts a,b`: is every host ready for a run? All hosts are asked
+ * at the same time, each through its own launcher, with the command line that a run would use and
+ * the same agent (unisono-host), which reports what it finds (train/remote/host_check.c). So this
+ * checks what a run needs: the launcher reaches the host, the agent exists there in the same
+ * release, it can connect back to this machine, and there is room. Thread: main.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +20,7 @@
 #include <unisono/run.h>
 #include <unisono/version.h>
 
+#include "train/shared.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "cli/check.h"
@@ -29,7 +32,7 @@
 
 #define ANSWER_SECONDS 20
 #define ANSWER_BYTES (64u << 10)
-#define LEAST_ROOM (64.0 * 1024 * 1024) /* Open MPI takes 8 MB a job */
+#define LEAST_ROOM (64.0 * 1024 * 1024) /* Open MPI takes 8 MB per job */
 #define CLOCK_SECONDS 2.0
 
 typedef enum verdict { READY, WARNED, UNUSABLE } verdict;
@@ -38,10 +41,10 @@ typedef struct asked {
     const char *name;
     pid_t pid;
     int from;
-    char *text; /* what its launcher printed */
+    char *text; /* output of its launcher */
     size_t size;
     double begun, ended;
-    uni_value *answer; /* NULL: none came */
+    uni_value *answer; /* NULL: no answer */
     verdict verdict;
     char note[400], clock[32];
 } asked;
@@ -55,7 +58,7 @@ typedef struct checking {
     asked *all;
 } checking;
 
-/* ---- what hosts connect to ---- */
+/* ---- the address that hosts connect to ---- */
 
 static int listen_on(const char *address, int *port)
 {
@@ -68,7 +71,8 @@ static int listen_on(const char *address, int *port)
     if (getaddrinfo(address, text, &hints, &found) != 0)
         return -1;
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    /* Nobody accepts: the kernel does, and a connection is all that is to be proved. */
+    /* There is no accept: the kernel completes connections, and a connection is all that has to be
+     * proved. */
     bool fine = fd >= 0 && bind(fd, found->ai_addr, found->ai_addrlen) == 0 &&
                 listen(fd, 1024) == 0 && getsockname(fd, (struct sockaddr *)&bound, &size) == 0 &&
                 getnameinfo((struct sockaddr *)&bound, size, NULL, 0, text, sizeof text,
@@ -127,7 +131,7 @@ static int start(checking *all, asked *one, uni_error *err)
     if (!argv || pipe2(ends, O_CLOEXEC) < 0) {
         free(argv);
         uni_value_free(words);
-        return uni_error_set_errno(err, errno, "cannot ask host %s", one->name);
+        return uni_error_set_errno(err, errno, "cannot query host %s", one->name);
     }
     one->begun = uni__wall_seconds();
     one->pid = fork();
@@ -142,7 +146,7 @@ static int start(checking *all, asked *one, uni_error *err)
     one->from = ends[0];
     free(argv);
     uni_value_free(words);
-    return one->pid > 0 ? 0 : uni_error_set_errno(err, errno, "cannot ask host %s", one->name);
+    return one->pid > 0 ? 0 : uni_error_set_errno(err, errno, "cannot query host %s", one->name);
 }
 
 static void take_text(asked *one)
@@ -165,7 +169,7 @@ static void take_text(asked *one)
         one->ended = uni__wall_seconds();
 }
 
-/* Until all have answered or their launchers have ended. */
+/* Waits until all have answered or their launchers have ended. */
 static void gather(checking *all)
 {
     uint64_t deadline = uni__monotonic_ns() + ANSWER_SECONDS * 1000000000ull;
@@ -210,7 +214,7 @@ static void judge(asked *one, verdict level, const char *format, ...)
     va_end(arguments);
 }
 
-/* The line of a launcher's complaint that says most. */
+/* Reports the most informative line of a launcher's output. */
 static void complain(asked *one)
 {
     static const char *const telling[] = {
@@ -225,17 +229,17 @@ static void complain(asked *one)
         line[strcspn(line, "\r")] = '\0';
         for (size_t i = 0; i < sizeof telling / sizeof telling[0]; i++)
             if (strstr(line, telling[i])) {
-                judge(one, UNUSABLE, "cannot be started there: %.200s", line);
+                judge(one, UNUSABLE, "cannot start a process there: %.200s", line);
                 return;
             }
         if (!first && *line)
             first = line;
     }
     if (first)
-        judge(one, UNUSABLE, "cannot be started there: %.200s", first);
+        judge(one, UNUSABLE, "cannot start a process there: %.200s", first);
     else
         judge(one, UNUSABLE,
-              "no answer within %d s: the host is down, or nothing can be started on it",
+              "no answer within %d s: the host is down, or processes cannot be started on it",
               ANSWER_SECONDS);
 }
 
@@ -267,21 +271,22 @@ static void judge_host(asked *one)
     const char *version = uni_dict_get_string(one->answer, "version", "?");
     double room = uni_dict_get_float(one->answer, "temporary_free", -1);
     if (strcmp(version, UNI_VERSION) != 0)
-        judge(one, UNUSABLE, "it has unisono %.40s, this machine %s: install the same release",
+        judge(one, UNUSABLE, "it has unisono %.40s, this machine has %s: install the same release",
               version, UNI_VERSION);
     if (!uni_value_as_string(uni_dict_get(one->answer, "reaches"), NULL))
         judge(one, UNUSABLE,
-              "it cannot connect to this machine: a firewall, or another network "
+              "it cannot connect to this machine: check the firewall, or choose another network "
               "(--interface)");
     if (room >= 0 && room < LEAST_ROOM)
         judge(one, UNUSABLE, "%.100s has only %s free",
               uni_dict_get_string(one->answer, "temporary", "/tmp"), cli_bytes(room, size));
     if (uni_list_size(uni_dict_get(one->answer, "plugins")) == 0)
-        judge(one, WARNED, "no MPI plug-in: programs of the native engine cannot train there");
+        judge(one, WARNED,
+              "no MPI plug-in: programs that use the native engine cannot train there");
     judge_clock(one);
 }
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 
 static void list_plugins(const asked *one, char *out, size_t size)
 {
@@ -362,7 +367,7 @@ static int print_json(cli_context *context, const checking *all)
     return UNI_EXIT_INTERNAL;
 }
 
-/* ---- all together ---- */
+/* ---- the whole check ---- */
 
 static int prepare(checking *all, const cli_hosts_request *request, uni_error *err)
 {
@@ -370,19 +375,21 @@ static int prepare(checking *all, const cli_hosts_request *request, uni_error *e
     const char *nodes = getenv("SLURM_JOB_NODELIST");
     all->slurm = strcmp(request->launcher, "slurm") == 0;
     if (!all->slurm && strcmp(request->launcher, "mpi") != 0)
-        return uni_error_set(err, UNI_EINVAL,
-                             "--launcher \"%s\" starts nothing on other hosts: mpi or slurm do",
-                             request->launcher);
+        return uni_error_set(
+            err, UNI_EINVAL,
+            "--launcher \"%s\" cannot start workers on other hosts: use mpi or slurm",
+            request->launcher);
     if (request->hosts)
         UNI_TRY(uni__hosts_parse(request->hosts, &all->hosts, &all->num_hosts, err));
     else if (all->slurm && nodes)
         UNI_TRY(uni__hosts_parse_slurm(nodes, NULL, &all->hosts, &all->num_hosts, err));
     else
-        return uni_error_set(err, UNI_EINVAL,
-                             "which hosts? --hosts a,b, or --launcher slurm inside an allocation");
+        return uni_error_set(
+            err, UNI_EINVAL,
+            "no hosts given: use --hosts a,b, or --launcher slurm inside an allocation");
     UNI_TRY(
         uni__find_helper("unisono-host", "UNISONO_HOST_AGENT", all->agent, sizeof all->agent, err));
-    UNI_TRY(uni_run_storage(request->storage, &storage, err));
+    UNI_TRY(uni__run_storage(&storage, request->storage, err));
     int status = uni__make_dirs(storage, 0700, err);
     snprintf(all->token, sizeof all->token, "%s/.check_%d", storage, (int)getpid());
     free(storage);
@@ -393,7 +400,7 @@ static int prepare(checking *all, const cli_hosts_request *request, uni_error *e
     if (!all->all)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %d hosts", all->num_hosts);
     setenv(UNI__JOIN_VARIABLE, all->join, 1);
-    /* mpirun warns of a variable that it is to hand on and that is not there. */
+    /* mpirun warns about a variable that it is told to export and that is not set. */
     setenv(UNI__SECRET_FILE_VARIABLE, "", 0);
     return 0;
 }

@@ -1,5 +1,5 @@
-/* check_machine.c - the machine itself: cores, memory, limits, GPUs, the storage. All from /proc,
- * /sys and limits; nothing runs. */
+/* check_machine.c - the machine itself: cores, memory, limits, GPUs, storage. Reads /proc, /sys and
+ * limits; runs nothing. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +11,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "train/shared.h"
 #include "base/file.h"
 #include "base/machine_limits.h"
 #include "cli/check.h"
@@ -84,9 +85,10 @@ static void check_gpus(cli_findings *findings)
         cli_finding_add(findings, machine, CLI_LEVEL_OK, "GPUs", "%d NVIDIA%s%s", count,
                         visible ? ", CUDA_VISIBLE_DEVICES=" : "", visible ? visible : "");
     else
-        cli_finding_add(findings, machine, CLI_LEVEL_ABSENT, "GPUs",
-                        amd ? "none of NVIDIA (an AMD one is here; --use-gpu knows only NVIDIA)"
-                            : "none: --use-gpu is refused here");
+        cli_finding_add(
+            findings, machine, CLI_LEVEL_ABSENT, "GPUs",
+            amd ? "no NVIDIA GPU (there is an AMD one, but --use-gpu supports only NVIDIA)"
+                : "none: --use-gpu is not available here");
 }
 
 void cli_check_machine(cli_findings *findings)
@@ -105,7 +107,7 @@ void cli_check_machine(cli_findings *findings)
 
 /* ---- storage ---- */
 
-/* The nearest directory above a path that is there. */
+/* Shortens a path to its nearest existing directory. */
 static void existing_part(char *path)
 {
     while (path[0] && !uni__path_exists(path)) {
@@ -137,7 +139,7 @@ void cli_check_storage(cli_findings *findings, const char *storage)
     char *place = NULL, reason[100] = "", text[CLI_SHORT];
     uni_error err = { 0 };
     struct statvfs disk;
-    if (uni_run_storage(storage, &place, &err) < 0) {
+    if (uni__run_storage(&place, storage, &err) < 0) {
         cli_finding_add(findings, section, CLI_LEVEL_ERROR, "directory", "%.390s", err.message);
         return;
     }
@@ -151,11 +153,12 @@ void cli_check_storage(cli_findings *findings, const char *storage)
                             "%.200s: %.150s is a file", place, existing);
         else if (!good)
             cli_finding_add(findings, section, CLI_LEVEL_ERROR, "directory",
-                            "%.200s cannot be written: %s. Give --storage or set UNISONO_RESULTS",
+                            "cannot write to %.200s: %s. Give --storage or set UNISONO_RESULTS",
                             place, reason);
         else
             cli_finding_add(findings, section, CLI_LEVEL_OK, "directory", "%.300s, writable%s",
-                            place, strcmp(place, existing) == 0 ? "" : " (made by the first run)");
+                            place,
+                            strcmp(place, existing) == 0 ? "" : " (the first run creates it)");
         if (is_dir && statvfs(existing, &disk) == 0) {
             double bytes = (double)disk.f_bavail * (double)disk.f_frsize;
             cli_finding_add(findings, section, bytes < 1e9 ? CLI_LEVEL_WARNING : CLI_LEVEL_OK,

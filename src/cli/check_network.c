@@ -1,4 +1,5 @@
-/* check_network.c - the addresses of this machine, and which of them hosts of a run would connect to (docs/hosts.md). Nothing is sent. */
+/* check_network.c - the addresses of this machine, and which of them the hosts of a run would
+ * connect to (docs/hosts.md). Sends nothing. */
 #include "cli/check.h"
 #include "group/network.h"
 
@@ -18,8 +19,8 @@ void cli_check_network(cli_findings *findings, const char *interface)
         return;
     if (interface)
         cli_finding_add(findings, section, CLI_LEVEL_ERROR, "--interface",
-                        "no address of this machine fits %.100s", interface);
+                        "no address of this machine matches %.100s", interface);
     else
         cli_finding_add(findings, section, CLI_LEVEL_ABSENT, "other hosts",
-                        "none can be reached: no interface is up but the loopback");
+                        "unreachable: only the loopback interface is up");
 }

@@ -1,7 +1,7 @@
 /*
  * check_software.c - a trial run, and other programs: MPI, Slurm, Python's frameworks, our own
- * plug-ins and agent. Versions are asked of the programs themselves, each in a child that is killed
- * after a few seconds; --fast only looks for them.
+ * plug-ins and agent. Asks the programs themselves for their versions, each in a child that is
+ * killed after a few seconds; --fast only looks for them.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -38,7 +38,7 @@ static char *find_program(const char *name)
     return NULL;
 }
 
-/* Reads until the end, the buffer is full, or the time is over. */
+/* Reads until the end of file, a full buffer or the timeout. */
 static size_t read_answer(int from, char *out, size_t size)
 {
     size_t used = 0;
@@ -57,8 +57,8 @@ static size_t read_answer(int from, char *out, size_t size)
     return used;
 }
 
-/* stdout of a program; false when it cannot be started, fails, or says nothing in time. Its group
- * is killed in any case. */
+/* Captures a program's stdout. Returns false if it cannot be started, fails, or does not answer in
+ * time. Always kills its process group. */
 static bool ask_program(char *const argv[], char *out, size_t size)
 {
     int ends[2], status = 0;
@@ -96,7 +96,7 @@ static void check_program(cli_findings *findings, const char *section, const cha
     char *path = find_program(name);
     char answer[4096];
     if (!path) {
-        cli_finding_add(findings, section, CLI_LEVEL_ABSENT, name, "not here; %s", needed_for);
+        cli_finding_add(findings, section, CLI_LEVEL_ABSENT, name, "not installed; %s", needed_for);
         return;
     }
     char *argv[] = { path, (char *)argument, NULL };
@@ -108,10 +108,9 @@ static void check_program(cli_findings *findings, const char *section, const cha
     free(path);
 }
 
-/* The child prints "name version" for each module that it can import; one that is broken says why.
- */
+/* The child prints "name version" for each module that it can import, or why the import failed. */
 static char python_script[] =
-    /* Nothing from the current directory, which may be another user's. */
+    /* Import nothing from the current directory, which may belong to another user. */
     "import sys\n"
     "sys.path[:] = [entry for entry in sys.path if entry]\n"
     "import importlib, importlib.util, os\n"
@@ -138,7 +137,7 @@ static void check_python(cli_findings *findings, bool fast)
     char answer[4096];
     if (!python) {
         cli_finding_add(findings, section, CLI_LEVEL_ABSENT, "python3",
-                        "not here; Python programs need it");
+                        "not installed; Python programs need it");
         return;
     }
     char *argv[] = { python, "-c", python_script, NULL };
@@ -159,14 +158,14 @@ static void check_python(cli_findings *findings, bool fast)
                             "not installed for this python3");
         else if (version[0] == '!')
             cli_finding_add(findings, section, CLI_LEVEL_WARNING, line,
-                            "is there but cannot be imported:%.300s", version + 1);
+                            "installed but cannot be imported:%.300s", version + 1);
         else
             cli_finding_add(findings, section, CLI_LEVEL_OK, line, "%.300s", version);
     }
     free(python);
 }
 
-/* Opened on first use by the library, each with a package of its own. */
+/* Plug-ins that the library loads on first use; each needs its own package. */
 static void check_libraries(cli_findings *findings)
 {
     static const char section[] = "Libraries";
@@ -182,14 +181,14 @@ static void check_libraries(cli_findings *findings)
     for (size_t i = 0; i < sizeof libraries / sizeof libraries[0]; i++) {
         void *handle = dlopen(libraries[i].file, RTLD_LAZY | RTLD_LOCAL);
         cli_finding_add(findings, section, handle ? CLI_LEVEL_OK : CLI_LEVEL_ABSENT,
-                        libraries[i].name, "%s%s", handle ? libraries[i].file : "not here; ",
+                        libraries[i].name, "%s%s", handle ? libraries[i].file : "not installed; ",
                         handle ? "" : libraries[i].needed_for);
         if (handle)
             dlclose(handle);
     }
 }
 
-/* A run of one worker, from the beginning to the end, in a directory of its own. */
+/* Runs one worker from start to end, in a directory of its own. */
 static void check_worker(cli_findings *findings)
 {
     static const char section[] = "Workers";
@@ -207,14 +206,14 @@ static void check_worker(cli_findings *findings)
                                                                 .storage_path = storage,
                                                                 .max_failures = UNI_NO_RETRIES },
                                         &err)
-                      : uni_error_set_errno(&err, errno, "making a directory for a trial run");
+                      : uni_error_set_errno(&err, errno, "creating a directory for the trial run");
     const char *const program[] = { "true", NULL };
     if (status == 0)
-        status = uni_trainer_fit(trainer, &(uni_run_options){ .program = program }, &result, &err);
+        status = uni_trainer_fit(&result, trainer, &(uni_run_options){ .program = program }, &err);
     double milliseconds = (double)(uni__monotonic_ns() - begun) * 1e-6;
     if (status == 0)
         cli_finding_add(findings, section, CLI_LEVEL_OK, "trial run",
-                        "one worker started and ended in %.0f ms", milliseconds);
+                        "one worker started and exited in %.0f ms", milliseconds);
     else
         cli_finding_add(findings, section, CLI_LEVEL_ERROR, "trial run", "%.390s", err.message);
     uni_result_free(result);
@@ -230,12 +229,11 @@ void cli_check_software(cli_findings *findings, bool fast)
         check_worker(findings);
     static const char clusters[] = "Clusters";
     check_program(findings, clusters, "mpirun", "--version", fast,
-                  "runs over several machines by MPI need it");
-    check_program(findings, clusters, "srun", "--version", fast,
-                  "only clusters with Slurm have it");
+                  "needed for runs on several machines with MPI");
+    check_program(findings, clusters, "srun", "--version", fast, "only present on Slurm clusters");
     const char *job = getenv("SLURM_JOB_ID");
     if (job)
-        cli_finding_add(findings, clusters, CLI_LEVEL_OK, "Slurm job", "%s: this is an allocation",
+        cli_finding_add(findings, clusters, CLI_LEVEL_OK, "Slurm job", "%s: inside an allocation",
                         job);
     check_libraries(findings);
     check_python(findings, fast);

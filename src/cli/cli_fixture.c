@@ -1,6 +1,7 @@
 /*
- * cli_fixture.c - makes the parts of run directories that need the library's own writers, for the
- * command's tests: cli_fixture journal FILE < JSON-LINES      appends each line as a record
+ * cli_fixture.c - creates the parts of run directories that need the library's own writers, for the
+ * command's tests:
+ *   cli_fixture journal FILE < JSON-LINES      appends each line as a record
  *   cli_fixture checkpoint RUN-DIR ITERATION LOSS
  */
 #include <stdio.h>

@@ -134,8 +134,8 @@ class Usage(Base):
         self.assertIn("Did you mean loss?", self.call("plot", "-m", "los", "digits", code=1).stderr)
 
     def test_bad_words(self):
-        for words, hint in ((("run",), "which program"), (("run", "-n", "0", "--", "true"), "at least 1"),
-                            (("run", "-n", "two", "--", "true"), "whole number"),
+        for words, hint in ((("run",), "no program given"), (("run", "-n", "0", "--", "true"), "at least 1"),
+                            (("run", "-n", "two", "--", "true"), "an integer"),
                             (("run", "-t", "5 parsecs", "--", "true"), "90s"),
                             (("run", "--memory", "much", "--", "true"), "512M"),
                             (("run", "--keep", "-3", "--", "true"), "--keep"),
@@ -143,7 +143,7 @@ class Usage(Base):
                             (("run", "--set", "lr", "--", "true"), "KEY=VALUE"),
                             (("run", "--env", "X", "--", "true"), "X is not set"),
                             (("run", "--sink", "tensorbord", "--", "true"), "tensorboard"),
-                            (("ls", "a", "b"), "too many"), (("stop",), "RUN"), (("ls", "-n"), "needs its N"),
+                            (("ls", "a", "b"), "unexpected argument"), (("stop",), "RUN"), (("ls", "-n"), "requires an argument: N"),
                             (("ls", "--json=1"), "takes no argument"), (("report",), "nothing to report"),
                             (("plot", "--smooth", "1"), "--smooth"), (("completion", "tcsh"), "bash")):
             with self.subTest(words=words):
@@ -161,7 +161,7 @@ class Usage(Base):
                     self.assertNotEqual(self.call("data", "--" + option, value, word, path).stdout, plain)
                 else:
                     done = self.call("data", "--" + option, value, word, path, code=64)
-                    self.assertIn(f"--{option} has no effect on `data {word}`; it is for: {own}", done.stderr)
+                    self.assertIn(f"--{option} has no effect on `data {word}`; it applies to: {own}", done.stderr)
         for word in words:  # JSON everywhere: head and count print it in any case
             for line in [self.call("data", "--json", word, path).stdout] if word != "head" else self.call("data", "--json", word, path).stdout.splitlines():
                 json.loads(line)
@@ -316,7 +316,7 @@ class Looking(Base):
         text = self.call("show").stdout
         self.assertEqual(text.count("checkpoint_0000"), 10)
         self.assertIn("checkpoint_000014", text)
-        self.assertIn("4 older ones are not shown (--all shows them)", text)
+        self.assertIn("4 older checkpoints not shown (--all shows them)", text)
         everything = self.call("show", "--all").stdout
         self.assertEqual(everything.count("checkpoint_0000"), 14)
         self.assertNotIn("not shown", everything)
@@ -327,7 +327,7 @@ class Looking(Base):
         with open(os.path.join(directory, "run.json"), encoding="utf-8") as file:
             pid = json.load(file)["workers"][0]["pid"]
         self.assertTrue(pid)
-        self.assertNotIn(str(pid), self.call("show").stdout)  # somebody else's by now
+        self.assertNotIn(str(pid), self.call("show").stdout)  # may belong to another process by now
 
     def test_logs(self):
         directory = self.make_run()
@@ -402,7 +402,7 @@ class Looking(Base):
     def test_why_of_others(self):
         self.make_run("good")
         self.assertIn("every rank succeeded", self.call("why", "good").stdout)
-        # The victims in run.json are of the failure before: nobody was ended because the controller died.
+        # The victims in run.json are those of the previous failure: the controller's death ended no worker.
         self.failed_run(name="died", status="running", attempt=3)
         self.assertNotIn("victims", self.call("why", "died").stdout)
         self.assertEqual(json.loads(self.call("why", "--json", "died").stdout)["victims"], "")
@@ -463,7 +463,7 @@ class Looking(Base):
             os.umask(mask)
         self.assertEqual(os.stat(page).st_mode & 0o777, 0o640)
         self.assertIn("is a directory", self.call("plot", "--html", self.root, code=64).stderr)
-        self.assertIn("the directory %s/nowhere: No such" % self.root, self.call("plot", "--svg", self.root + "/nowhere/x.svg", code=1).stderr)
+        self.assertIn("directory %s/nowhere: No such" % self.root, self.call("plot", "--svg", self.root + "/nowhere/x.svg", code=1).stderr)
         link = os.path.join(self.root, "out")  # as /dev/stdout is one: it must stay what it is
         os.symlink("/proc/self/fd/1", link)
         for name in ("-", link):

@@ -1,7 +1,7 @@
 /*
- * completion_command.c - `unisono completion bash|zsh|fish`: scripts made from the option tables.
- * Names of runs are asked of `unisono ls --quiet` at completion time; all else is in the script, so
- * that a Tab costs no process.
+ * completion_command.c - `unisono completion bash|zsh|fish`: scripts generated from the option
+ * tables. Completion asks `unisono ls --quiet` for the names of runs; everything else is in the
+ * script, so that a Tab starts no process.
  */
 #include <string.h>
 
@@ -16,7 +16,7 @@ static const cli_option completion_options[] = {
     CLI_END_OPTION,
 };
 
-/* Inside single quotes of a shell. */
+/* Quotes text for single quotes in a shell. */
 static void quoted(FILE *out, const char *text)
 {
     for (; *text; text++) {
@@ -27,7 +27,7 @@ static void quoted(FILE *out, const char *text)
     }
 }
 
-/* "a|b|c" as words. */
+/* Prints "a|b|c" as words. */
 static void words_of(FILE *out, const char *choices)
 {
     for (; *choices; choices++)
@@ -117,7 +117,7 @@ static void print_bash(FILE *out)
 
 /* ---- zsh ---- */
 
-/* Inside [...] of _arguments a bracket or colon would end the text. */
+/* Inside [...] of _arguments, a bracket or colon would end the text. */
 static void zsh_text(FILE *out, const char *text)
 {
     for (; *text; text++) {
@@ -266,8 +266,7 @@ static int call_completion(cli_context *context, const cli_parsed *parsed)
     else if (strcmp(shell, "fish") == 0)
         print_fish(out);
     else {
-        uni_error_set(&err, UNI_EINVAL, "\"%s\": only bash, zsh and fish have completion here",
-                      shell);
+        uni_error_set(&err, UNI_EINVAL, "unsupported shell \"%s\": use bash, zsh or fish", shell);
         return cli_fail(context, "completion", &err);
     }
     return UNI_EXIT_OK;
@@ -276,7 +275,7 @@ static int call_completion(cli_context *context, const cli_parsed *parsed)
 static const cli_example completion_examples[] = {
     { "source <(unisono completion bash)", "for this shell" },
     { "unisono completion bash > ~/.local/share/bash-completion/completions/unisono",
-      "for every bash to come" },
+      "for every new bash" },
     { "unisono completion zsh > \"${fpath[1]}/_unisono\"", "zsh" },
     { "unisono completion fish > ~/.config/fish/completions/unisono.fish", "fish" },
     { NULL, NULL },
@@ -286,9 +285,8 @@ const cli_command cli_completion_command = {
     .name = "completion",
     .arguments = "bash|zsh|fish",
     .summary = "print the completion script for a shell",
-    .description = "Completes commands, options, their choices and the names of runs. The script "
-                   "is made from the same tables "
-                   "as the help.",
+    .description = "Completes commands, options, their choices and run names. The script is "
+                   "generated from the same tables as the help.",
     .options = completion_options,
     .values_size = sizeof(completion_values),
     .min_args = 1,

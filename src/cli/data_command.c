@@ -1,12 +1,13 @@
 /*
- * data_command.c - `unisono data`: what a dataset is, before anything is trained: its columns, its first rows, how many there are, and which worker
- * would read which bytes.
+ * data_command.c - `unisono data`: inspects a dataset before any training: its columns, first rows
+ * and row count, and which worker would read which bytes.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <unisono/data.h>
 #include <unisono/data_readers.h>
 
+#include "data/shared.h"
 #include "cli/command.h"
 #include "cli/format.h"
 #include "cli/table.h"
@@ -20,16 +21,16 @@ typedef struct data_values {
 
 static const cli_option data_options[] = {
     { NULL, "workers", 'n', CLI_INT, offsetof(data_values, workers), "N", "1", NULL, NULL,
-      "plan: for so many workers" },
+      "plan: number of workers" },
     { NULL, "rows", 0, CLI_INT, offsetof(data_values, rows), "N", "5", NULL, NULL,
-      "head: so many rows" },
+      "head: number of rows" },
     { NULL, "no-header", 0, CLI_FLAG, offsetof(data_values, no_header), NULL, NULL, NULL, NULL,
-      "CSV files begin with data; the columns are called f0, f1 ..." },
+      "CSV files have no header row; the columns are named f0, f1, ..." },
     { NULL, "delimiter", 0, CLI_STRING, offsetof(data_values, delimiter), "C", NULL, NULL, NULL,
-      "CSV: what is between the fields: a character, or tab (default: tab for .tsv, otherwise a "
+      "CSV: field separator, a character or the word tab (default: tab for .tsv, otherwise a "
       "comma)" },
     { NULL, "no-quotes", 0, CLI_FLAG, offsetof(data_values, no_quotes), NULL, NULL, NULL, NULL,
-      "CSV: quotes are characters like any other" },
+      "CSV: treat quotes as ordinary characters" },
     { NULL, "encoding", 0, CLI_STRING, offsetof(data_values, encoding), "NAME", NULL, NULL, NULL,
       "CSV: utf-8 (default), latin-1 or windows-1252" },
     { NULL, "short-rows", 0, CLI_STRING, offsetof(data_values, short_rows), "WHAT", NULL, NULL,
@@ -39,7 +40,7 @@ static const cli_option data_options[] = {
     { NULL, "bad-rows", 0, CLI_STRING, offsetof(data_values, bad_rows), "WHAT", NULL, NULL, NULL,
       "CSV: rows that cannot be read: error (default) or skip" },
     { NULL, "duplicate-names", 0, CLI_STRING, offsetof(data_values, duplicate_names), "WHAT", NULL,
-      NULL, NULL, "CSV: columns with the same name, or none: error (default) or rename (x.1)" },
+      NULL, NULL, "CSV: columns with duplicate or empty names: error (default) or rename (x.1)" },
     { NULL, "table", 0, CLI_STRING, offsetof(data_values, table), "NAME", NULL, NULL, NULL,
       "SQLite files: the table, or a query (SELECT ...)" },
     CLI_JSON_OPTION(data_values),
@@ -49,11 +50,11 @@ static const cli_option data_options[] = {
 
 /* ---- plan ---- */
 
-/* How a rank takes the rows of its pieces. */
+/* How a rank takes rows from its pieces. */
 static const char *takes_text(const char *takes)
 {
-    static const char *const texts[][2] = { { "rounds", ", its part of every batch" },
-                                            { "scattered", ", places of a keyed order" },
+    static const char *const texts[][2] = { { "rounds", ", its share of every batch" },
+                                            { "scattered", ", positions in a keyed order" },
                                             { "all", ", all of it" } };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (strcmp(texts[i][0], takes) == 0)
@@ -90,10 +91,10 @@ static int call_plan(cli_context *context, uni_dataset *dataset, const data_valu
                                           { "rows", true, 1, 0 } };
     uni_value *plan = NULL;
     char *order = NULL;
-    UNI_TRY(uni_dataset_plan(dataset, (int)values->workers, &plan, err));
+    UNI_TRY(uni_dataset_plan(&plan, dataset, (int)values->workers, err));
     if (values->json)
         return cli_print_json(context, plan);
-    int status = uni_dataset_order(dataset, &order, err);
+    int status = uni__dataset_order(&order, dataset, err);
     cli_table *table = cli_table_new(columns, 4);
     for (size_t i = 0; table && i < uni_list_size(plan); i++)
         print_pieces(table, uni_list_get(plan, i));
@@ -113,12 +114,12 @@ static int call_schema(cli_context *context, uni_dataset *dataset, const data_va
                        uni_error *err)
 {
     const uni_table *schema = NULL;
-    UNI_TRY(uni_dataset_schema(dataset, &schema, err));
+    UNI_TRY(uni_dataset_schema(&schema, dataset, err));
     uni_value *answer = uni_value_dict();
     for (int i = 0; i < uni_table_num_columns(schema); i++) {
         const uni_field *field = &uni_table_column_at(schema, i)->field;
         char text[96];
-        uni_field_text(text, sizeof text, field);
+        uni__field_text(text, sizeof text, field);
         if (!values->json)
             fprintf(context->out.out, "%s: %s\n", field->name, text);
         else if (uni_dict_take(answer, field->name, uni_value_string(text)) < 0)
@@ -134,7 +135,7 @@ static int call_head(cli_context *context, uni_dataset *dataset, const data_valu
                      uni_error *err)
 {
     char *text = NULL;
-    UNI_TRY(uni_dataset_show(dataset, values->rows, &text, err));
+    UNI_TRY(uni_dataset_show(&text, dataset, values->rows, err));
     fputs(text, context->out.out);
     free(text);
     return 0;
@@ -144,7 +145,7 @@ static int call_count(cli_context *context, uni_dataset *dataset, const data_val
                       uni_error *err)
 {
     int64_t rows = 0;
-    UNI_TRY(uni_dataset_count(dataset, &rows, err));
+    UNI_TRY(uni_dataset_count(&rows, dataset, err));
     fprintf(context->out.out, "%lld\n", (long long)rows);
     return 0;
 }
@@ -157,7 +158,7 @@ static const struct action {
     { "plan", call_plan }, { "head", call_head }, { "schema", call_schema }, { "count", call_count }
 };
 
-/* true: an option says that the files are CSV, whatever they are called. */
+/* *any: an option says that the files are CSV, whatever their names. */
 static int take_csv_options(const data_values *values, uni_csv_options *options, bool *any,
                             uni_error *err)
 {
@@ -174,7 +175,7 @@ static int take_csv_options(const data_values *values, uni_csv_options *options,
         if (!given[i].word)
             continue;
         *any = true;
-        UNI_TRY(uni_csv_options_set(options, given[i].name, given[i].word, err));
+        UNI_TRY(uni__csv_options_set(options, given[i].name, given[i].word, err));
     }
     return 0;
 }
@@ -207,10 +208,11 @@ static int call_data(cli_context *context, const cli_parsed *parsed)
     for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
         action = strcmp(parsed->args[0], actions[i].name) == 0 ? &actions[i] : action;
     if (!action)
-        uni_error_set(&err, UNI_EINVAL, "there is no `data %s`; it is plan, head, schema or count",
+        uni_error_set(&err, UNI_EINVAL,
+                      "unknown subcommand `data %s`: use plan, head, schema or count",
                       parsed->args[0]);
     else if (parsed->num_args < 2)
-        uni_error_set(&err, UNI_EINVAL, "%s of which files?", action->name);
+        uni_error_set(&err, UNI_EINVAL, "data %s: no files given", action->name);
     else if (values->workers < 1 || values->workers > 65536)
         uni_error_set(&err, UNI_EINVAL, "--workers %lld: must be from 1 to 65536", values->workers);
     else if (values->rows < 0)
@@ -230,26 +232,25 @@ static const cli_only data_only[] = { { "workers", "plan" }, { "rows", "head" },
 static const cli_example data_examples[] = {
     { "unisono data schema train.csv", "the columns and their types" },
     { "unisono data head --rows 3 train.csv", "the first rows, as JSON lines" },
-    { "unisono data head --table users app.db", "the first rows of a table of SQLite" },
+    { "unisono data head --table users app.db", "the first rows of an SQLite table" },
     { "unisono data head --no-header --no-quotes --delimiter tab SMSSpamCollection",
-      "a file of labels and texts without a header" },
+      "labels and texts, without a header row" },
     { "unisono data schema --encoding latin-1 --duplicate-names rename spam.csv",
-      "a CSV file of an older program" },
-    { "unisono data plan -n 4 'parts/*.csv'", "which worker reads which bytes of which file" },
+      "a CSV file from an older program" },
+    { "unisono data plan -n 4 'parts/*.csv'", "which bytes of which file each worker reads" },
     { NULL, NULL },
 };
 
 const cli_command cli_data_command = {
     .name = "data",
     .arguments = "plan|head|schema|count FILES...",
-    .summary = "look at a dataset: columns, rows, and what each worker would read",
+    .summary = "inspect a dataset: columns, rows, and what each worker would read",
     .description =
-        "Files, directories and patterns of .csv, .tsv, .npy, .npz, .jsonl, .tfrecord and .txt, "
-        "also with .gz or .zst behind, folders of .jpg and .png, MNIST's files (-idx3-ubyte), and "
-        "tables of SQLite. plan prints for each rank the files and the ranges of them that it "
-        "reads, and the order that samples come in; head the first rows; schema the columns; "
-        "count the rows. With one of the options of CSV, files are read as CSV whatever they are "
-        "called.",
+        "Reads .csv, .tsv, .npy, .npz, .jsonl, .tfrecord and .txt files (also compressed as .gz or "
+        ".zst), directories and glob patterns of them, folders of .jpg and .png, MNIST files "
+        "(-idx3-ubyte) and SQLite tables. plan prints the files and ranges that each rank reads, "
+        "and the order of the samples; head prints the first rows, schema the columns, count the "
+        "number of rows. With any CSV option, files are read as CSV whatever their names.",
     .options = data_options,
     .values_size = sizeof(data_values),
     .min_args = 1,

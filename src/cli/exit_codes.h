@@ -1,7 +1,7 @@
 /*
- * exit_codes.h - the command's exit codes are those of unisono/run.h (uni_exit_code), so that the
- * trainer records in run.json what `unisono run` ends with. The other commands use only 0, 1 (the
- * answer is no: no such run, nothing to stop), 64 and 70.
+ * exit_codes.h - the command's exit codes are those of unisono/run.h (uni_exit_code), so that
+ * run.json records the exit code of `unisono run`. The other commands use only 0, 1 (a negative
+ * answer: no such run, nothing to stop), 64 and 70.
  */
 #ifndef UNISONO_CLI_EXIT_CODES_H
 #define UNISONO_CLI_EXIT_CODES_H

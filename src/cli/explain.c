@@ -1,6 +1,6 @@
 /*
- * explain.c - why a run ended, for people and for programs. The facts come from run.json; the journal is asked for earlier attempts only. The words
- * are in cause_words.c.
+ * explain.c - why a run ended, for people and for programs. The facts come from run.json; the
+ * journal is read only for earlier attempts. cause_words.c has the words.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 /* ---- the block ---- */
 
-/* Causes that are nobody's in particular (a time limit, no progress) are the run's. */
+/* Causes without a rank (a time limit, no progress) belong to the run. */
 static const char *whose(const uni_value *cause, char *out, size_t size)
 {
     int64_t rank = uni_dict_get_int(cause, "rank", -1);
@@ -34,7 +34,7 @@ static void fact(const cli_terminal *terminal, const char *label, const char *te
     cli_wrap(terminal->out, terminal->width, LABEL + 2, LABEL + 2, text);
 }
 
-/* Control characters would reach the terminal through a worker's own words. */
+/* Removes control characters, which a worker's own text could otherwise send to the terminal. */
 static void cleaned(const char *text, char *out, size_t size)
 {
     snprintf(out, size, "%s", text);
@@ -85,7 +85,8 @@ static void print_place(const cli_terminal *terminal, const uni_value *cause)
 
 static void print_checkpoint(const cli_terminal *terminal, const uni_run *run)
 {
-    const char *latest = uni_dict_get_string(uni_run_description(run), "latest_checkpoint", NULL);
+    const char *latest =
+        uni_dict_get_string(uni_run_info_of(run)->description, "latest_checkpoint", NULL);
     uni_value *all = cli_checkpoints(run);
     const uni_value *last = uni_list_get(all, uni_list_size(all) ? uni_list_size(all) - 1 : 0);
     char text[512];
@@ -93,7 +94,7 @@ static void print_checkpoint(const cli_terminal *terminal, const uni_run *run)
     int64_t at = uni_dict_get_int(last, "iteration", -1);
     if (at >= 0 && done > at)
         snprintf(text, sizeof text,
-                 "%s, taken at iteration %lld of %lld: the last %lld would be done again",
+                 "%s, taken at iteration %lld of %lld: the last %lld would be repeated",
                  uni_dict_get_string(last, "name", "?"), (long long)at, (long long)done,
                  (long long)(done - at));
     else if (at >= 0)
@@ -104,7 +105,7 @@ static void print_checkpoint(const cli_terminal *terminal, const uni_run *run)
     else
         snprintf(
             text, sizeof text,
-            "none: a resumed run begins anew (`unisono report --checkpoint DIR` keeps progress)");
+            "none: a resumed run starts over (`unisono report --checkpoint DIR` saves progress)");
     fact(terminal, "checkpoint", text);
     uni_value_free(all);
 }
@@ -130,33 +131,32 @@ static void print_next(const cli_terminal *terminal, const uni_run *run, const u
     }
     if (uni_dict_get_int(cause, "rank", -1) >= 0) {
         uni__text_add_string(&line, "unisono logs");
-        cli_add_word(&line, uni_run_id(run));
+        cli_add_word(&line, uni_run_info_of(run)->id);
         uni__text_add_format(&line, " --rank %lld", (long long)uni_dict_get_int(cause, "rank", 0));
-        print_command_line(terminal, line.data ? line.data : "", "all that it wrote");
+        print_command_line(terminal, line.data ? line.data : "", "its whole log");
         uni__text_clear(&line);
     }
     if (cli_run_resumable(run)) {
         uni__text_add_string(&line, "unisono run --resume");
-        cli_add_word(&line, uni_run_id(run));
-        print_command_line(terminal, line.data ? line.data : "", "go on where it ended");
-    } else if (uni_run_status_of(run) != UNI_RUN_SUCCEEDED && !uni_run_is_live(run)) {
+        cli_add_word(&line, uni_run_info_of(run)->id);
+        print_command_line(terminal, line.data ? line.data : "", "continue where it ended");
+    } else if (uni_run_info_of(run)->status != UNI_RUN_SUCCEEDED && !uni_run_is_live(run)) {
         fprintf(terminal->out, "    ");
         cli_wrap(terminal->out, terminal->width, 4, 4,
-                 "It is a function of a program of its own: start that program again, with the "
-                 "run's directory as its "
-                 "resume_run.");
+                 "The run belongs to another program's train function: start that program again "
+                 "with this run's directory as resume_run.");
     }
     uni__text_free(&line);
 }
 
-/* What ended the attempts before the last one: a line each. */
+/* Prints what ended each attempt before the last one, one line each. */
 static void print_earlier(const cli_terminal *terminal, uni_run *run)
 {
     const uni_value *events = NULL;
-    if (uni_run_events(run, &events, NULL) < 0)
+    if (uni_run_events(&events, run, NULL) < 0)
         return;
-    int64_t last = uni_dict_get_int(uni_run_description(run), "attempt", 1);
-    bool failed = uni_run_status_of(run) != UNI_RUN_SUCCEEDED && !uni_run_is_live(run);
+    int64_t last = uni_dict_get_int(uni_run_info_of(run)->description, "attempt", 1);
+    bool failed = uni_run_info_of(run)->status != UNI_RUN_SUCCEEDED && !uni_run_is_live(run);
     for (size_t i = 0; i < uni_list_size(events); i++) {
         const uni_value *event = uni_list_get(events, i);
         int64_t attempt = uni_dict_get_int(event, "attempt", 0);
@@ -178,12 +178,13 @@ static void print_earlier(const cli_terminal *terminal, uni_run *run)
     }
 }
 
-/* Members that were started again alone (parameter servers and their workers), a line each: how often, and what ended it last. */
+/* Prints members that were restarted individually (parameter servers and their workers), one line
+ * each: how often, and the last cause. */
 static void print_members(const cli_terminal *terminal, uni_run *run)
 {
     const uni_value *events = NULL;
-    int64_t num_ranks = uni_dict_get_int(uni_run_description(run), "num_workers", 0);
-    if (uni_run_events(run, &events, NULL) < 0)
+    int64_t num_ranks = uni_dict_get_int(uni_run_info_of(run)->description, "num_workers", 0);
+    if (uni_run_events(&events, run, NULL) < 0)
         return;
     for (int64_t rank = 0; rank < num_ranks; rank++) {
         const uni_value *last = NULL;
@@ -209,15 +210,15 @@ static void print_members(const cli_terminal *terminal, uni_run *run)
 
 static void print_headline(const cli_terminal *terminal, const uni_run *run)
 {
-    uni_run_status status = uni_run_status_of(run);
+    uni_run_status status = uni_run_info_of(run)->status;
     char mark[64], took[CLI_SHORT], when[CLI_SHORT];
-    const uni_value *about = uni_run_description(run);
+    const uni_value *about = uni_run_info_of(run)->description;
     long long restarts = uni_dict_get_int(about, "attempt", 1) - 1;
     double finished = uni_dict_get_float(about, "finished", 0);
     cli_status_text(terminal, status, mark, sizeof mark);
     int style = cli_status_style(status);
     fprintf(terminal->out, "%s%s%s %s%s%s", cli_begin(terminal, style), mark,
-            cli_end(terminal, style), cli_begin(terminal, CLI_BOLD), uni_run_id(run),
+            cli_end(terminal, style), cli_begin(terminal, CLI_BOLD), uni_run_info_of(run)->id,
             cli_end(terminal, CLI_BOLD));
     if (!uni_run_is_live(run))
         fprintf(terminal->out, " after %s", cli_duration(cli_run_seconds(run, 0), took));
@@ -228,7 +229,7 @@ static void print_headline(const cli_terminal *terminal, const uni_run *run)
     fputc('\n', terminal->out);
 }
 
-/* What the kernel said is all there is: the trainer's sentence would only repeat ours. */
+/* True if only the kernel's word is known: the trainer's sentence would repeat ours. */
 static bool is_plain(const uni_value *cause)
 {
     const char *name = uni_dict_get_string(cause, "class", "");
@@ -236,12 +237,12 @@ static bool is_plain(const uni_value *cause)
            strcmp(name, "preempted") == 0;
 }
 
-/* When the controller was killed, those in run.json are the victims of an earlier attempt's failure. */
+/* If the controller was killed, the victims in run.json are those of an earlier attempt. */
 static const char *victims_of(uni_run *run)
 {
-    return uni_run_status_of(run) == UNI_RUN_INTERRUPTED
+    return uni_run_info_of(run)->status == UNI_RUN_INTERRUPTED
                ? ""
-               : uni_dict_get_string(uni_run_description(run), "victims", "");
+               : uni_dict_get_string(uni_run_info_of(run)->description, "victims", "");
 }
 
 static void print_cause(const cli_terminal *terminal, uni_run *run, const uni_value *cause,
@@ -269,13 +270,13 @@ static void print_cause(const cli_terminal *terminal, uni_run *run, const uni_va
     print_next(terminal, run, cause);
 }
 
-/* run.json of a killed controller holds no cause: being killed is the cause. */
+/* run.json of a killed controller has no cause: being killed is the cause. */
 static uni_value *cause_of(const uni_run *run)
 {
-    const uni_value *about = uni_run_description(run);
+    const uni_value *about = uni_run_info_of(run)->description;
     const uni_value *cause = uni_dict_get(about, "cause");
-    if (uni_run_status_of(run) != UNI_RUN_INTERRUPTED)
-        return uni_dict_size(cause) && uni_run_status_of(run) != UNI_RUN_SUCCEEDED &&
+    if (uni_run_info_of(run)->status != UNI_RUN_INTERRUPTED)
+        return uni_dict_size(cause) && uni_run_info_of(run)->status != UNI_RUN_SUCCEEDED &&
                        !uni_run_is_live(run)
                    ? uni_value_copy(cause)
                    : NULL;
@@ -292,7 +293,7 @@ static uni_value *cause_of(const uni_run *run)
     return made;
 }
 
-/* What the kernel says about a process of this machine. */
+/* The kernel's state of a process on this machine. */
 static const char *process_state(int64_t pid, int *style)
 {
     uni__process now;
@@ -312,11 +313,11 @@ static const char *process_state(int64_t pid, int *style)
         return "frozen (SIGSTOP or a debugger)";
     default:
         *style = CLI_WARN;
-        return "no such process here";
+        return "no such process on this host";
     }
 }
 
-/* A run that goes on, or hangs: where each rank stands, the last one in colour. */
+/* A run that is running or hangs: the position of each rank, with the last one highlighted. */
 static void print_ranks(const cli_terminal *terminal, const uni_run *run)
 {
     static const cli_column columns[] = { { "RANK", true, 0, 0 },
@@ -324,7 +325,7 @@ static void print_ranks(const cli_terminal *terminal, const uni_run *run)
                                           { "STATE", false, 0, 0 },
                                           { "ITER", true, 0, 0 },
                                           { "HOST", false, 1, 0 } };
-    const uni_value *workers = uni_dict_get(uni_run_description(run), "workers");
+    const uni_value *workers = uni_dict_get(uni_run_info_of(run)->description, "workers");
     uni_value *reports = cli_last_reports(run);
     cli_table *table = cli_table_new(columns, 5);
     int64_t most = cli_run_iterations(run);
@@ -349,12 +350,12 @@ static void print_ranks(const cli_terminal *terminal, const uni_run *run)
     uni_value_free(reports);
 }
 
-/* [{"rank", "role", "restarts", "message", "time"}] as the journal has them, in the order of time. */
+/* [{"rank", "role", "restarts", "message", "time"}] from the journal, in order of time. */
 static uni_value *members_json(uni_run *run)
 {
     const uni_value *events = NULL;
     uni_value *list = uni_value_list();
-    if (uni_run_events(run, &events, NULL) < 0)
+    if (uni_run_events(&events, run, NULL) < 0)
         return list;
     for (size_t i = 0; i < uni_list_size(events); i++) {
         const uni_value *event = uni_list_get(events, i);
@@ -367,25 +368,25 @@ static uni_value *members_json(uni_run *run)
 
 void cli_explain(const cli_terminal *terminal, uni_run *run, size_t max_log_lines)
 {
-    const uni_value *about = uni_run_description(run);
+    const uni_value *about = uni_run_info_of(run)->description;
     uni_value *cause = cause_of(run);
     print_headline(terminal, run);
     if (cause) {
         print_cause(terminal, run, cause, max_log_lines);
-    } else if (uni_run_status_of(run) == UNI_RUN_SUCCEEDED) {
+    } else if (uni_run_info_of(run)->status == UNI_RUN_SUCCEEDED) {
         fact(terminal, "first cause", "none: every rank succeeded");
         print_earlier(terminal, run);
         print_members(terminal, run);
     } else if (uni_run_is_live(run)) {
-        fact(terminal, "first cause", "none yet: it is running");
+        fact(terminal, "first cause", "none so far: the run is still running");
         print_earlier(terminal, run);
         print_members(terminal, run);
         print_ranks(terminal, run);
     } else {
         char text[1100];
-        cleaned(uni_dict_get_string(uni_dict_get(about, "error"), "message",
-                                    "it was asked to stop, and did"),
-                text, sizeof text);
+        cleaned(
+            uni_dict_get_string(uni_dict_get(about, "error"), "message", "it stopped on request"),
+            text, sizeof text);
         fact(terminal, "reason", text);
         print_earlier(terminal, run);
         print_members(terminal, run);
@@ -397,25 +398,26 @@ void cli_explain(const cli_terminal *terminal, uni_run *run, size_t max_log_line
 
 uni_value *cli_explain_json(uni_run *run)
 {
-    const uni_value *about = uni_run_description(run);
+    const uni_value *about = uni_run_info_of(run)->description;
     uni_value *cause = cause_of(run);
     uni_value *answer = uni_value_dict();
     char says[200] = "";
     if (cause)
         cli_cause_sentence(cause, says, sizeof says);
     const uni_value *resume = uni_dict_get(about, "latest_checkpoint");
-    int status = uni_dict_take(answer, "id", uni_value_string(uni_run_id(run))) < 0 ||
-                 uni_dict_take(answer, "status",
-                               uni_value_string(uni_run_status_name(uni_run_status_of(run)))) < 0 ||
-                 uni_dict_take(answer, "sentence", uni_value_string(says)) < 0 ||
-                 uni_dict_take(answer, "victims", uni_value_string(victims_of(run))) < 0 ||
-                 uni_dict_take(answer, "attempts",
-                               uni_value_int(uni_dict_get_int(about, "attempt", 1))) < 0 ||
-                 uni_dict_take(answer, "members", members_json(run)) < 0 ||
-                 uni_dict_take(answer, "advice", uni_value_string(cli_cause_advice(cause))) < 0 ||
-                 uni_dict_take(answer, "resumable", uni_value_bool(cli_run_resumable(run))) < 0 ||
-                 uni_dict_take(answer, "resume_from",
-                               resume ? uni_value_copy(resume) : uni_value_null()) < 0;
+    int status =
+        uni_dict_take(answer, "id", uni_value_string(uni_run_info_of(run)->id)) < 0 ||
+        uni_dict_take(answer, "status",
+                      uni_value_string(uni_run_status_name(uni_run_info_of(run)->status))) < 0 ||
+        uni_dict_take(answer, "sentence", uni_value_string(says)) < 0 ||
+        uni_dict_take(answer, "victims", uni_value_string(victims_of(run))) < 0 ||
+        uni_dict_take(answer, "attempts", uni_value_int(uni_dict_get_int(about, "attempt", 1))) <
+            0 ||
+        uni_dict_take(answer, "members", members_json(run)) < 0 ||
+        uni_dict_take(answer, "advice", uni_value_string(cli_cause_advice(cause))) < 0 ||
+        uni_dict_take(answer, "resumable", uni_value_bool(cli_run_resumable(run))) < 0 ||
+        uni_dict_take(answer, "resume_from", resume ? uni_value_copy(resume) : uni_value_null()) <
+            0;
     if (uni_dict_take(answer, "cause", cause ? cause : uni_value_null()) < 0)
         status = 1;
     if (status) {

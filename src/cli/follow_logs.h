@@ -1,12 +1,12 @@
 /*
- * follow_logs.h - the workers' log files as one stream of lines, each with its rank in front.
+ * follow_logs.h - the workers' log files as one stream of lines, each prefixed with its rank.
  *
- * Workers write to logs/rank_N.log themselves, so that nobody blocks on us and nothing is lost when
- * we die; the terminal view reads behind them. Lines of different ranks are interleaved only at
- * line ends. When a file was rotated (its content moved to rank_N.log.1) the part not yet seen is
- * read there, then the new file from its beginning.
+ * Workers write to logs/rank_N.log themselves, so that no worker blocks on us and nothing is lost
+ * if we die; the terminal view reads after them. Lines of different ranks are interleaved only at
+ * line ends. If a file was rotated (its content moved to rank_N.log.1), the unread part is read
+ * there, then the new file from its beginning.
  *
- * Thread: poll from one thread; with start it has a thread of its own until stop.
+ * Thread: poll from one thread; start creates a thread that runs until stop.
  */
 #ifndef UNISONO_CLI_FOLLOW_LOGS_H
 #define UNISONO_CLI_FOLLOW_LOGS_H
@@ -23,18 +23,19 @@ typedef struct cli_log_options {
     int num_ranks;
     const bool *wanted; /* by rank; NULL: all. Copied */
     const cli_terminal *out; /* must outlive the follower */
-    bool prefix; /* "host:rank | " before each line; the host as run.json has it at that moment */
+    /* "host:rank | " before each line, with the host that run.json has at that moment. */
+    bool prefix;
     bool from_end; /* only what is written from now on */
 } cli_log_options;
 
 int cli_log_follower_new(cli_log_follower **out, const cli_log_options *options,
                          uni_error *err) UNI_MUST_USE;
-/* Prints the lines that are complete; returns the number of bytes that were read. */
+/* Prints complete lines; returns the number of bytes read. */
 size_t cli_log_follower_poll(cli_log_follower *follower);
-/* The same lines as text instead of printing them, for the progress bar to put above itself; good
- * until the next call. */
+/* Returns the same lines as text, for the progress bar to print above itself. Valid until the next
+ * call. */
 const char *cli_log_follower_take(cli_log_follower *follower, size_t *size);
-/* All that is left, the last line without a line feed too. */
+/* Prints all that is left, including a last line without a line feed. */
 void cli_log_follower_drain(cli_log_follower *follower);
 int cli_log_follower_start(cli_log_follower *follower, uni_error *err) UNI_MUST_USE;
 /* Ends the thread and drains. */

@@ -21,7 +21,7 @@ static double seconds_of(const char *unit, size_t length)
     return 0;
 }
 
-/* strtod without its hexadecimal, "nan" and "infinity". */
+/* strtod without hexadecimal, "nan" and "infinity". */
 static bool plain_number(const char **at, double *value)
 {
     const char *text = *at;

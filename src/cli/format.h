@@ -1,5 +1,5 @@
 /*
- * format.h - times, sizes and numbers as people write and read them. Pure; any thread.
+ * format.h - times, sizes and numbers in human-readable form. Pure; any thread.
  */
 #ifndef UNISONO_CLI_FORMAT_H
 #define UNISONO_CLI_FORMAT_H
@@ -10,8 +10,8 @@
 
 #define CLI_SHORT 40 /* room for any of the texts below */
 
-/* 90s, 5m, 2h, 1h30m, 2d, 500ms, or a plain number of seconds; not negative. false when it is none.
- */
+/* 90s, 5m, 2h, 1h30m, 2d, 500ms, or a plain number of seconds; not negative. Returns false if it is
+ * not a duration. */
 bool cli_parse_duration(const char *text, double *seconds);
 /* 512M, 2G, 1.5GiB, 100k, or a plain number of bytes; powers of 1024. */
 bool cli_parse_size(const char *text, double *bytes);
@@ -24,8 +24,7 @@ const char *cli_ago(double now, double then, char out[CLI_SHORT]);
 const char *cli_date(double wall_seconds, char out[CLI_SHORT]);
 /* "1.5 GiB", "312 B". */
 const char *cli_bytes(double bytes, char out[CLI_SHORT]);
-/* 4 significant digits, whole numbers as they are: "0.3125", "1.23e-05", "57", "NaN", "Infinity".
- */
+/* 4 significant digits, integers in full: "0.3125", "1.23e-05", "57", "NaN", "Infinity". */
 const char *cli_number(double value, char out[CLI_SHORT]);
 /* "SIGKILL" for 9; "signal 99" for one without a name. */
 const char *cli_signal(int number, char out[CLI_SHORT]);

@@ -1,4 +1,4 @@
-/* format_test.c - times, sizes and numbers as people write and read them. */
+/* format_test.c - times, sizes and numbers in human-readable form. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@ static void test_durations_are_read(void **state)
     (void)state;
     static const struct {
         const char *text;
-        double seconds; /* negative: refused */
+        double seconds; /* negative: rejected */
     } rows[] = { { "90s", 90 },       { "5m", 300 },  { "2h", 7200 },   { "1h30m", 5400 },
                  { "500ms", 0.5 },    { "12", 12 },   { "1.5h", 5400 }, { "2d", 172800 },
                  { "0", 0 },          { "", -1 },     { "h", -1 },      { "-5s", -1 },

@@ -1,5 +1,4 @@
-/* help.c - help for people at a terminal, and the texts that the man page and docs/cli.md share
- * with it. */
+/* help.c - help on the terminal, and the texts that it shares with the man page and docs/cli.md. */
 #include <string.h>
 
 #include <unisono/version.h>
@@ -8,35 +7,30 @@
 
 const cli_exit_code cli_exit_codes[] = { UNI_EXIT_CODE_LIST(CLI_EXIT_CODE_ROW){ 0, NULL } };
 
-const char cli_exit_rule[] = "`unisono run` ends with the exit code of the first cause: a worker "
-                             "that failed with code 3 gives 3, one that "
-                             "signal 11 killed gives 139. What has no code of its own has a number "
-                             "from this table. The other commands end with "
-                             "0, 1 (the answer is no: no such run, nothing to stop), 64 or 70.";
+const char cli_exit_rule[] =
+    "`unisono run` exits with the code of the first cause: 3 if a worker failed with code 3, 139 "
+    "if signal 11 killed it. Causes without a code of their own use the numbers in this table. The "
+    "other commands exit with 0, 1 (the answer is no: no such run, nothing to stop), 64 or 70.";
 
-const char cli_introduction[] = "unisono starts the workers of a training program, gives them "
-                                "their ranks, watches over them, collects their "
-                                "reports and checkpoints, and starts them again from the last "
-                                "complete checkpoint when one dies. "
-                                "`unisono run` starts a run; the other commands look at runs, from "
-                                "any terminal, while they go on and afterwards. "
-                                "A run is a directory, NAME/run_001 below ~/unisono_results; RUN "
-                                "below is such a name, just NAME (its newest run), a "
-                                "path, or nothing (the newest run of all).";
+const char cli_introduction[] =
+    "unisono starts the workers of a training program, assigns their ranks, supervises them, "
+    "collects their reports and checkpoints, and when one dies restarts them from the last "
+    "complete checkpoint. `unisono run` starts a run; the other commands inspect runs from any "
+    "terminal, during the run and afterwards. A run is a directory, NAME/run_001 under "
+    "~/unisono_results. RUN below is such a name, just NAME (its newest run), a path, or nothing "
+    "(the newest run of all).";
 
 const cli_variable cli_variables[] = {
-    { "UNISONO_RESULTS", "where runs are kept; default ~/unisono_results" },
+    { "UNISONO_RESULTS", "directory for runs; default ~/unisono_results" },
     { "UNISONO_COLOR, NO_COLOR", "auto, always or never; NO_COLOR with any value means never" },
-    { "UNISONO_LOG", "what the library says on stderr: off, error, warn (default), info, debug" },
+    { "UNISONO_LOG", "what the library logs to stderr: off, error, warn (default), info, debug" },
     { "UNISONO_RANK, UNISONO_WORLD_SIZE, UNISONO_LOCAL_RANK, UNISONO_LOCAL_WORLD_SIZE, "
       "UNISONO_NODE_RANK",
-      "set in every worker: who it is. RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, "
-      "TF_CONFIG and HOROVOD_* "
-      "are set as the backend needs them" },
-    { "UNISONO_REPORT_FD",
-      "set in the programs that `unisono run` starts: descriptor for JSON lines, what `unisono "
-      "report` writes to" },
-    { "OMP_NUM_THREADS", "set in every worker to its CPUs unless it is set already" },
+      "set in every worker: its place in the group. RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, "
+      "MASTER_PORT, TF_CONFIG and HOROVOD_* are set as the backend requires" },
+    { "UNISONO_REPORT_FD", "set in programs that `unisono run` starts: the file descriptor for "
+                           "JSON lines, used by `unisono report`" },
+    { "OMP_NUM_THREADS", "set in every worker to its number of CPUs, unless already set" },
     { NULL, NULL },
 };
 
@@ -63,7 +57,7 @@ void cli_option_notes(const cli_option *option, char *out, size_t size)
         used += (size_t)snprintf(out + used, size - used, "%sdefault %s", used ? "; " : "",
                                  option->preset);
     if (option->kind == CLI_LIST && used < size)
-        used += (size_t)snprintf(out + used, size - used, "%smay be given again", used ? "; " : "");
+        used += (size_t)snprintf(out + used, size - used, "%smay be repeated", used ? "; " : "");
     if (option->environment && used < size)
         snprintf(out + used, size - used, "%senvironment %s", used ? "; " : "",
                  option->environment);
@@ -144,14 +138,14 @@ static void print_overview(const cli_terminal *terminal)
     }
     static const cli_example examples[] = {
         { "unisono run -n 4 -- python3 train.py", "four workers of any program" },
-        { "unisono report loss=0.3 epoch=2", "inside it: say how it goes" },
+        { "unisono report loss=0.3 epoch=2", "inside a worker: report metrics" },
         { "unisono why", "afterwards: what went wrong, and what to do" },
         { NULL, NULL },
     };
     print_examples(terminal, examples);
-    fprintf(terminal->out,
-            "\n`unisono COMMAND --help` explains a command, `unisono check` looks at this "
-            "machine.\n");
+    fprintf(
+        terminal->out,
+        "\n`unisono COMMAND --help` explains a command; `unisono check` checks this machine.\n");
 }
 
 void cli_help_print(const cli_terminal *terminal, const cli_command *command)
@@ -210,9 +204,8 @@ const cli_command cli_help_command = {
     .name = "help",
     .arguments = "[COMMAND]",
     .summary = "explain a command, or list them all",
-    .description = "Prints what `unisono COMMAND --help` prints; with --man or --markdown the "
-                   "whole reference, made from the "
-                   "same tables.",
+    .description = "Prints the same text as `unisono COMMAND --help`; with --man or --markdown, "
+                   "prints the whole reference, generated from the same tables.",
     .options = help_options,
     .values_size = sizeof(help_values),
     .max_args = 1,

@@ -19,11 +19,11 @@ typedef struct logs_values {
 
 static const cli_option logs_options[] = {
     { NULL, "follow", 'f', CLI_FLAG, offsetof(logs_values, follow), NULL, NULL, NULL, NULL,
-      "go on printing until the run is over" },
+      "keep printing until the run ends" },
     { NULL, "rank", 'r', CLI_STRING, offsetof(logs_values, rank), "LIST", NULL, NULL, NULL,
-      "only these ranks, for example 0 or 0,2,5-7 (default: all)" },
+      "only these ranks, e.g. 0 or 0,2,5-7 (default: all)" },
     { NULL, "lines", 'n', CLI_INT, offsetof(logs_values, lines), "N", NULL, NULL, NULL,
-      "only the last N lines of each rank (default: all; with --follow 10)" },
+      "only the last N lines of each rank (default: all; 10 with --follow)" },
     { NULL, "prefix", 0, CLI_CHOICE, offsetof(logs_values, prefix), "WHEN", "auto", NULL,
       "auto|always|never", "host:rank before each line; auto: with more than one rank" },
     CLI_STORAGE_OPTION(logs_values),
@@ -39,7 +39,7 @@ typedef struct selection {
 
 static int select_ranks(selection *out, const uni_run *run, const char *ranks, uni_error *err)
 {
-    const uni_value *about = uni_run_description(run);
+    const uni_value *about = uni_run_info_of(run)->description;
     const uni_value *workers = uni_dict_get(about, "workers");
     int64_t asked = uni_dict_get_int(about, "num_workers", 1);
     out->num_ranks = asked > 0 && asked <= 100000 ? (int)asked : 1;
@@ -52,7 +52,7 @@ static int select_ranks(selection *out, const uni_run *run, const char *ranks, u
     if (ranks && !uni__read_ranges(ranks, out->wanted, out->num_ranks))
         return uni_error_set(err, UNI_EINVAL,
                              "--rank %s: %s has ranks 0 to %d; write them like 0,2,5-7", ranks,
-                             uni_run_id(run), out->num_ranks - 1);
+                             uni_run_info_of(run)->id, out->num_ranks - 1);
     for (size_t i = 0; i < uni_list_size(workers); i++) {
         int64_t rank = uni_dict_get_int(uni_list_get(workers, i), "rank", -1);
         if (rank >= 0 && rank < out->num_ranks)
@@ -63,8 +63,7 @@ static int select_ranks(selection *out, const uni_run *run, const char *ranks, u
     return 0;
 }
 
-/* The place in the file after which there are at most `lines` lines; the file itself is mapped by
- * nobody, read backwards. */
+/* The file position that at most `lines` lines follow. Reads the file backwards. */
 static long start_of_tail(FILE *file, long long lines)
 {
     char block[8192];
@@ -82,7 +81,7 @@ static long start_of_tail(FILE *file, long long lines)
     return 0;
 }
 
-/* in_line: the last line had no end yet, and goes on here. */
+/* in_line: the last line was not complete, and continues here. */
 static void print_file(cli_context *context, const char *run_dir, const char *name,
                        const char *prefix, long long lines, bool *in_line)
 {
@@ -112,7 +111,7 @@ static void print_file(cli_context *context, const char *run_dir, const char *na
     fclose(file);
 }
 
-/* rank_N.log.1 holds older lines, the last of which may end in rank_N.log; with --lines only the
+/* rank_N.log.1 has older lines, the last of which may end in rank_N.log; with --lines only the
  * newest file counts. */
 static void print_rank(cli_context *context, const uni_run *run, const selection *chosen, int rank,
                        bool prefix, long long lines)
@@ -129,19 +128,19 @@ static void print_rank(cli_context *context, const uni_run *run, const selection
     uni__text_free(&host);
     for (int older = lines < 0 ? 1 : 0; older >= 0; older--) {
         snprintf(name, sizeof name, "logs/rank_%d.log%s", rank, older ? ".1" : "");
-        print_file(context, uni_run_dir(run), name, before, lines, &in_line);
+        print_file(context, uni_run_info_of(run)->dir, name, before, lines, &in_line);
     }
     if (in_line)
         fputc('\n', context->out.out);
 }
 
-/* Until the run is over; whether it is, is asked once a second. */
+/* Follows until the run is over, which is checked once a second. */
 static int follow(cli_context *context, uni_run *run, const selection *chosen, bool prefix,
                   uni_error *err)
 {
     cli_log_follower *follower = NULL;
     UNI_TRY(cli_log_follower_new(&follower,
-                                 &(cli_log_options){ .run_dir = uni_run_dir(run),
+                                 &(cli_log_options){ .run_dir = uni_run_info_of(run)->dir,
                                                      .num_ranks = chosen->num_ranks,
                                                      .wanted = chosen->wanted,
                                                      .out = &context->out,
@@ -153,7 +152,7 @@ static int follow(cli_context *context, uni_run *run, const selection *chosen, b
         cli_log_follower_poll(follower);
         nanosleep(&(struct timespec){ .tv_nsec = 50 * 1000000 }, NULL);
         uni_run *again = NULL;
-        if (turn % 20 == 19 && uni_run_open(&again, uni_run_dir(run), NULL, NULL) == 0)
+        if (turn % 20 == 19 && uni_run_open(&again, uni_run_info_of(run)->dir, NULL, NULL) == 0)
             live = uni_run_is_live(again);
         uni_run_close(again);
     }
@@ -190,7 +189,7 @@ static int call_logs(cli_context *context, const cli_parsed *parsed)
 
 static const cli_example logs_examples[] = {
     { "unisono logs -f", "watch the newest run" },
-    { "unisono logs digits/run_003 --rank 2 -n 50", "the end of what rank 2 wrote" },
+    { "unisono logs digits/run_003 --rank 2 -n 50", "the end of rank 2's log" },
     { "unisono logs digits | grep -i warning", "search all ranks" },
     { NULL, NULL },
 };
@@ -198,11 +197,10 @@ static const cli_example logs_examples[] = {
 const cli_command cli_logs_command = {
     .name = "logs",
     .arguments = "[RUN]",
-    .summary = "print what the workers wrote",
+    .summary = "print the workers' output",
     .description = "Prints the log files of a run: stdout and stderr of every rank, over all "
-                   "attempts. Ranks come one after "
-                   "another, because lines have no time; with --follow they are interleaved as "
-                   "they are written.",
+                   "attempts. Ranks are printed one after another because lines carry no "
+                   "timestamps; --follow interleaves them as they are written.",
     .options = logs_options,
     .values_size = sizeof(logs_values),
     .max_args = 1,

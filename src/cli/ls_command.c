@@ -3,11 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/shared.h"
 #include "cli/format.h"
 #include "cli/run_view.h"
 #include "cli/table.h"
 
-/* train_YYYY-MM-DD_HH-MM-SS/run_NNN: the other commands want it whole. Only narrow terminals cut it. */
+/* train_YYYY-MM-DD_HH-MM-SS/run_NNN: other commands need it in full, so only narrow terminals
+ * truncate it. */
 #define WHOLE_ID 33
 #define CUT_ID 16
 
@@ -22,11 +24,11 @@ static const cli_option ls_options[] = {
     { NULL, "metric", 'm', CLI_STRING, offsetof(ls_values, metric), "NAME", NULL, NULL, NULL,
       "show the last value of this metric (rank 0) as a column" },
     { NULL, "status", 's', CLI_CHOICE, offsetof(ls_values, status), "STATUS", NULL, NULL,
-      "starting|running|succeeded|failed|stopped|interrupted", "only runs of this status" },
+      "starting|running|succeeded|failed|stopped|interrupted", "only runs with this status" },
     { NULL, "limit", 'n', CLI_INT, offsetof(ls_values, limit), "N", NULL, NULL, NULL,
       "at most N runs; 0: all (default: 25 in the table, all with --json and --quiet)" },
     { NULL, "quiet", 'q', CLI_FLAG, offsetof(ls_values, quiet), NULL, NULL, NULL, NULL,
-      "only the names, one a line" },
+      "only the names, one per line" },
     CLI_STORAGE_OPTION(ls_values),
     CLI_JSON_OPTION(ls_values),
     CLI_COLOR_OPTION(ls_values),
@@ -42,11 +44,12 @@ typedef struct listing {
     long long limit, shown, hidden;
 } listing;
 
-/* The pattern fits NAME or NAME/run_001, as it is, as a glob, or as the beginning of the name. */
+/* Matches NAME or NAME/run_001, literally, as a glob, or as a prefix of the name. */
 static bool is_wanted(const listing *all, const uni_run *run)
 {
-    const char *id = uni_run_id(run), *pattern = all->pattern, *status = all->values->status;
-    if (status && strcmp(status, uni_run_status_name(uni_run_status_of(run))) != 0)
+    const char *id = uni_run_info_of(run)->id, *pattern = all->pattern,
+               *status = all->values->status;
+    if (status && strcmp(status, uni_run_status_name(uni_run_info_of(run)->status)) != 0)
         return false;
     if (!pattern)
         return true;
@@ -73,13 +76,13 @@ static void metric_cell(const listing *all, const uni_run *run)
 
 static void add_row(listing *all, const uni_run *run)
 {
-    const uni_value *about = uni_run_description(run);
-    uni_run_status status = uni_run_status_of(run);
+    const uni_value *about = uni_run_info_of(run)->description;
+    uni_run_status status = uni_run_info_of(run)->status;
     char text[CLI_SHORT], mark[64];
     uni__text what = { 0 };
     double now = all->context->now;
     cli_status_text(&all->context->out, status, mark, sizeof mark);
-    cli_table_cell(all->table, CLI_BOLD, "%s", uni_run_id(run));
+    cli_table_cell(all->table, CLI_BOLD, "%s", uni_run_info_of(run)->id);
     cli_table_cell(all->table, cli_status_style(status), "%s", mark);
     cli_table_cell(all->table, CLI_PLAIN, "%s",
                    cli_ago(now, uni_dict_get_float(about, "created", 0), text));
@@ -96,11 +99,12 @@ static void add_row(listing *all, const uni_run *run)
     uni__text_free(&what);
 }
 
-/* Scripts and completion expand what --quiet prints, and in a shared storage names are other
- * users' words: a name that a shell would split or expand is left out. */
+/* Scripts and completion expand what --quiet prints, and in a shared storage other users choose the
+ * names. So a name that a shell would split or expand, or that a command would take for an option,
+ * is left out. */
 static bool is_plain(const char *id)
 {
-    return !strpbrk(id, " \t\n\r\v\f$`\"'\\*?[](){}<>|&;!#~");
+    return id[0] != '-' && !strpbrk(id, " \t\n\r\v\f$`\"'\\*?[](){}<>|&;!#~");
 }
 
 static int visit_run(void *context, uni_run *run, uni_error *err)
@@ -113,12 +117,12 @@ static int visit_run(void *context, uni_run *run, uni_error *err)
         return 0;
     }
     all->shown++;
-    if (all->values->quiet && is_plain(uni_run_id(run)))
-        fprintf(all->context->out.out, "%s\n", uni_run_id(run));
+    if (all->values->quiet && is_plain(uni_run_info_of(run)->id))
+        fprintf(all->context->out.out, "%s\n", uni_run_info_of(run)->id);
     else if (all->values->quiet)
         fprintf(all->context->err.out,
-                "left out: %s (a shell would split or expand the name; unisono ls --json has it)\n",
-                uni_run_id(run));
+                "skipped: %s (a shell would split or expand the name; use unisono ls --json)\n",
+                uni_run_info_of(run)->id);
     else if (all->json && uni_list_take(all->json, cli_run_json(run)) < 0)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the list");
     else if (all->table)
@@ -132,14 +136,14 @@ static void print_table(const listing *all, const char *storage)
     if (all->shown == 0) {
         fprintf(out,
                 all->pattern || all->values->status
-                    ? "No such runs in %s.\n"
+                    ? "No matching runs in %s.\n"
                     : "No runs in %s yet. Start one with: unisono run -n 2 -- PROGRAM\n",
                 storage);
         return;
     }
     cli_table_print(all->table, &all->context->out, 0);
     if (all->hidden)
-        fprintf(out, "%s%lld older ones are not shown (-n 0 shows all)%s\n",
+        fprintf(out, "%s%lld older runs not shown (-n 0 shows all)%s\n",
                 cli_begin(&all->context->out, CLI_DIM), all->hidden,
                 cli_end(&all->context->out, CLI_DIM));
 }
@@ -168,7 +172,7 @@ static int call_ls(cli_context *context, const cli_parsed *parsed)
                     .pattern = parsed->num_args ? parsed->args[0] : NULL };
     uni_error err = { 0 };
     char *storage = NULL;
-    int status = uni_run_storage(values->storage, &storage, &err);
+    int status = uni__run_storage(&storage, values->storage, &err);
     all.limit = cli_given(parsed, "limit") ? values->limit : values->json || values->quiet ? 0 : 25;
     if (values->json)
         all.json = uni_value_list();
@@ -192,9 +196,9 @@ static int call_ls(cli_context *context, const cli_parsed *parsed)
 static const cli_example ls_examples[] = {
     { "unisono ls", "the newest runs" },
     { "unisono ls --metric loss digits", "all runs of one name, with their last loss" },
-    { "unisono ls --status failed", "what went wrong lately" },
+    { "unisono ls --status failed", "recent failures" },
     { "unisono ls --json | jq -r '.[] | select(.status == \"interrupted\") | .id'",
-      "for programs: the runs whose controller was killed" },
+      "for scripts: runs whose controller was killed" },
     { NULL, NULL },
 };
 
@@ -202,11 +206,10 @@ const cli_command cli_ls_command = {
     .name = "ls",
     .arguments = "[PATTERN]",
     .summary = "list the runs, newest first",
-    .description = "Lists the runs below the results directory: status, when it started, how long "
-                   "it took, iterations and "
-                   "restarts. A run is \"interrupted\" when its controller was killed: `unisono "
-                   "run --resume` goes on with it. "
-                   "PATTERN is the beginning of a name, or a glob.",
+    .description =
+        "Lists the runs in the results directory: status, start time, duration, iterations and "
+        "restarts. A run is \"interrupted\" if its controller was killed; `unisono run --resume` "
+        "continues it. PATTERN is the beginning of a name, or a glob.",
     .options = ls_options,
     .values_size = sizeof(ls_values),
     .max_args = 1,

@@ -1,6 +1,6 @@
 /*
- * main.c - the unisono command: finds the command, parses its words by its table, calls it. All
- * else is in the commands' own files.
+ * main.c - the unisono command: finds the command, parses the arguments with its table, calls it.
+ * Everything else is in the commands' own files.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -64,6 +64,8 @@ int cli_fail(const cli_context *context, const char *command, const uni_error *e
         return UNI_EXIT_TIME_LIMIT;
     case UNI_EDISKFULL:
         return UNI_EXIT_DISK_FULL;
+    case UNI_ERESOURCE:
+        return UNI_EXIT_NOT_STARTED;
     default:
         return UNI_EXIT_INTERNAL;
     }
@@ -86,14 +88,14 @@ int cli_print_json(const cli_context *context, uni_value *value)
 static int check_count(const cli_command *command, const cli_parsed *parsed, uni_error *err)
 {
     if (parsed->num_args < command->min_args)
-        return uni_error_set(err, UNI_EINVAL, "%s is missing", command->arguments);
+        return uni_error_set(err, UNI_EINVAL, "missing argument: %s", command->arguments);
     if (command->max_args >= 0 && parsed->num_args > command->max_args)
-        return uni_error_set(err, UNI_EINVAL, "one word too many: \"%s\"",
+        return uni_error_set(err, UNI_EINVAL, "unexpected argument: \"%s\"",
                              parsed->args[command->max_args]);
     return 0;
 }
 
-/* `word` is one of "a|b|c". */
+/* True if `word` is one of "a|b|c". */
 static bool is_among(const char *words, const char *word)
 {
     size_t length = strlen(word);
@@ -103,7 +105,7 @@ static bool is_among(const char *words, const char *word)
     return false;
 }
 
-/* An option that would have no effect is refused. Unknown words are the command's to refuse. */
+/* Rejects an option that would have no effect. Unknown words are rejected by the command itself. */
 static int check_only(const cli_command *command, const cli_parsed *parsed, uni_error *err)
 {
     if (!command->only || parsed->num_args < 1)
@@ -112,9 +114,9 @@ static int check_only(const cli_command *command, const cli_parsed *parsed, uni_
     bool own = !is_among(command->completes, word);
     for (const cli_only *only = command->only; only->option; only++)
         if (cli_given(parsed, only->option) && !is_among(only->words, own ? "SPEC.json" : word))
-            return uni_error_set(err, UNI_EINVAL, "--%s has no effect on `%s %s`; it is for: %s",
-                                 only->option, command->name, own ? "SPEC.json" : word,
-                                 only->words);
+            return uni_error_set(err, UNI_EINVAL,
+                                 "--%s has no effect on `%s %s`; it applies to: %s", only->option,
+                                 command->name, own ? "SPEC.json" : word, only->words);
     return 0;
 }
 
@@ -139,7 +141,7 @@ static int call_command(cli_context *context, const cli_command *command, int ar
                check_only(command, &parsed, &err) < 0) {
         code = cli_fail(context, command->name, &err);
         if (code == UNI_EXIT_USAGE)
-            fprintf(context->err.out, "`unisono %s --help` shows how it is used.\n", command->name);
+            fprintf(context->err.out, "See `unisono %s --help`.\n", command->name);
     } else {
         code = command->call(context, &parsed);
     }
@@ -147,17 +149,18 @@ static int call_command(cli_context *context, const cli_command *command, int ar
     return code;
 }
 
-/* A pipe that was closed early (| head) is no error to speak of; a full disk is. */
+/* A pipe that was closed early (| head) is not an error; a full disk is. */
 static int finish_output(cli_context *context, int code)
 {
     uni_error err = { 0 };
     if (fflush(context->out.out) == 0 && !ferror(context->out.out))
         return code;
-    uni_error_set(&err, UNI_EIO, "writing the output failed");
+    uni_error_set(&err, UNI_EIO, "cannot write the output");
     return code ? code : cli_fail(context, "", &err);
 }
 
-/* Started without them (>&-), the next files to be opened would get their numbers, and what is printed would end up in results.jsonl. */
+/* If the command is started without them (>&-), the next opened files would get their numbers, and
+ * output would end up in results.jsonl. */
 static void fill_standard_descriptors(void)
 {
     for (int fd = 0; fd <= 2; fd++)

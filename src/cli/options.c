@@ -1,6 +1,6 @@
 /*
- * options.c - words to values, by the command's table (options.h). --name value, --name=value, -n
- * value, -nvalue, flags in a bunch (-fq), --no-flag for a flag that an environment variable turned
+ * options.c - parses arguments with the command's table (options.h). --name value, --name=value, -n
+ * value, -nvalue, combined flags (-fq), --no-flag for a flag that an environment variable turned
  * on. Words and options may come in any order, unless the command starts a program.
  */
 #include <errno.h>
@@ -35,7 +35,7 @@ static int set_choice(const cli_option *option, const char *text, void *value, u
     char nearest[64];
     if (cli_suggest_of(text, option->choices, nearest, sizeof nearest))
         return uni_error_set(err, UNI_EINVAL,
-                             "--%s %s: no such choice. Did you mean %s? (one of %s)", option->name,
+                             "--%s %s: unknown value. Did you mean %s? (one of %s)", option->name,
                              text, nearest, option->choices);
     return uni_error_set(err, UNI_EINVAL, "--%s %s: must be one of %s", option->name, text,
                          option->choices);
@@ -58,7 +58,7 @@ static int set_int(const cli_option *option, const char *text, void *value, uni_
     errno = 0;
     long long number = strtoll(text, &end, 10);
     if (end == text || *end || errno)
-        return bad_value(option, text, "must be a whole number", err);
+        return bad_value(option, text, "must be an integer", err);
     *(long long *)value = number;
     return 0;
 }
@@ -73,7 +73,7 @@ static int set_number(const cli_option *option, const char *text, void *value, u
     return 0;
 }
 
-/* text is borrowed for as long as the values live: argv, the environment and the tables all do. */
+/* Borrows text, which outlives the values: it is in argv, the environment or the tables. */
 static int set_value(const cli_option *option, const char *text, void *value, uni_error *err)
 {
     switch (option->kind) {
@@ -117,6 +117,7 @@ static int set_presets(cli_parsed *parsed, uni_error *err)
             if (set_value(option, text, slot(parsed, option), err) < 0)
                 return uni_error_prefix(err, "environment variable %s", option->environment);
             parsed->given[option - parsed->options] = true;
+            parsed->preset[option - parsed->options] = true;
         } else if (option->preset) {
             UNI_TRY(set_value(option, option->preset, slot(parsed, option), err));
         }
@@ -159,7 +160,7 @@ typedef struct words {
     char **argv;
 } words;
 
-/* The option's argument: what is attached, otherwise the next word. */
+/* The option's argument: the attached text, otherwise the next word. */
 static int take_argument(cli_parsed *parsed, const cli_option *option, const char *attached,
                          words *rest, uni_error *err)
 {
@@ -170,11 +171,13 @@ static int take_argument(cli_parsed *parsed, const cli_option *option, const cha
     else if (!text && rest->at < rest->argc && strcmp(rest->argv[rest->at], "--") != 0)
         text = rest->argv[rest->at++];
     if (!text)
-        return uni_error_set(err, UNI_EINVAL, "--%s needs its %s", option->name, option->argument);
+        return uni_error_set(err, UNI_EINVAL, "--%s requires an argument: %s", option->name,
+                             option->argument);
     size_t row = (size_t)(option - parsed->options);
     if (option->kind == CLI_LIST && !parsed->given[row])
         ((cli_list *)slot(parsed, option))->count = 0; /* the user's list replaces the default */
     parsed->given[row] = true;
+    parsed->preset[row] = false;
     return set_value(option, text, slot(parsed, option), err);
 }
 
@@ -265,4 +268,10 @@ bool cli_given(const cli_parsed *parsed, const char *name)
 {
     const cli_option *option = find_name(parsed->options, name, strlen(name));
     return option && parsed->given[option - parsed->options];
+}
+
+bool cli_typed(const cli_parsed *parsed, const char *name)
+{
+    const cli_option *option = find_name(parsed->options, name, strlen(name));
+    return cli_given(parsed, name) && !parsed->preset[option - parsed->options];
 }

@@ -124,11 +124,12 @@ static void test_errors(void **state)
     expect_error(PARSE(parsed, false, &err, "--falg"), &err, "--flag", &parsed);
     expect_error(PARSE(parsed, false, &err, "-z"), &err, "-z", &parsed);
     expect_error(PARSE(parsed, false, &err, "--choice", "geren"), &err, "green", &parsed);
-    expect_error(PARSE(parsed, false, &err, "--number", "1x"), &err, "whole number", &parsed);
-    expect_error(PARSE(parsed, false, &err, "--number", "99999999999999999999"), &err, "whole",
+    expect_error(PARSE(parsed, false, &err, "--number", "1x"), &err, "an integer", &parsed);
+    expect_error(PARSE(parsed, false, &err, "--number", "99999999999999999999"), &err, "an integer",
                  &parsed);
-    expect_error(PARSE(parsed, false, &err, "--text"), &err, "needs its T", &parsed);
-    expect_error(PARSE(parsed, false, &err, "--text", "--"), &err, "needs its T", &parsed);
+    expect_error(PARSE(parsed, false, &err, "--text"), &err, "requires an argument: T", &parsed);
+    expect_error(PARSE(parsed, false, &err, "--text", "--"), &err, "requires an argument: T",
+                 &parsed);
     expect_error(PARSE(parsed, false, &err, "--text="), &err, "empty", &parsed);
     expect_error(PARSE(parsed, false, &err, "--flag=1"), &err, "no argument", &parsed);
     expect_error(PARSE(parsed, false, &err, "--no-text"), &err, "--no-text", &parsed);

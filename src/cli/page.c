@@ -37,8 +37,8 @@ void cli_page_edge_mark(uni__text *out, double x, double y, bool above)
     uni__text_add_format(out, "M%.1f %.1fl4 %dh-8z", x, y, above ? 8 : -8);
 }
 
-/* Pages are for others to read, too. The file is opened without following a link: by now another
- * name may stand there. */
+/* Pages must be readable for others, too. Opens the file without following links, because the name
+ * may have been replaced. */
 static int make_readable(const char *path, uni_error *err)
 {
     struct stat info;
@@ -74,7 +74,7 @@ static int check_folder(const char *path, uni_error *err)
     if (!folder)
         status = uni_error_set(err, UNI_ENOMEM, "no memory for a path");
     else if (stat(folder, &info) < 0)
-        status = uni_error_set_errno(err, errno, "cannot write %s: the directory %s", path, folder);
+        status = uni_error_set_errno(err, errno, "cannot write %s: directory %s", path, folder);
     free(folder);
     return status;
 }
@@ -90,8 +90,7 @@ int cli_page_write(cli_context *context, const char *path, const uni__text *page
     }
     bool there = lstat(path, &info) == 0;
     if (there && S_ISDIR(info.st_mode))
-        return uni_error_set(err, UNI_EINVAL, "%s is a directory: give the name of a file in it",
-                             path);
+        return uni_error_set(err, UNI_EINVAL, "%s is a directory: give a file name", path);
     if (there && !S_ISREG(info.st_mode))
         return write_through(path, page, err);
     UNI_TRY(check_folder(path, err));

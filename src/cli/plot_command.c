@@ -1,4 +1,4 @@
-/* plot_command.c - `unisono plot`: a metric over iterations, of several runs and ranks. */
+/* plot_command.c - `unisono plot`: a metric over iterations, for several runs and ranks. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,28 +20,28 @@ typedef struct plot_values {
 } plot_values;
 
 static const cli_option plot_options[] = {
-    { "What is drawn", "metric", 'm', CLI_STRING, offsetof(plot_values, metric), "NAME", NULL, NULL,
-      NULL, "the metric, a.b for nested ones (default: loss, or the first that is a number)" },
+    { "Data", "metric", 'm', CLI_STRING, offsetof(plot_values, metric), "NAME", NULL, NULL, NULL,
+      "metric to plot, a.b for nested ones (default: loss, or the first numeric metric)" },
     { NULL, "rank", 'r', CLI_STRING, offsetof(plot_values, rank), "LIST", NULL, NULL, NULL,
-      "a curve for each of these ranks: all, or for example 0,2" },
+      "draw one curve for each of these ranks: all, or e.g. 0,2" },
     { NULL, "aggregate", 'a', CLI_CHOICE, offsetof(plot_values, aggregate), "HOW", "mean", NULL,
-      "mean|min|max|sum", "without --rank: how the ranks of one iteration become one number" },
+      "mean|min|max|sum", "without --rank: how to combine the ranks of one iteration" },
     { NULL, "x", 'x', CLI_STRING, offsetof(plot_values, x), "NAME", "iteration", NULL, NULL,
-      "what runs to the right: iteration, time (seconds since the first report), or a metric" },
+      "x axis: iteration, time (seconds since the first report), or a metric" },
     { NULL, "log", 'l', CLI_FLAG, offsetof(plot_values, log), NULL, NULL, NULL, NULL,
       "logarithmic y axis" },
     { NULL, "smooth", 's', CLI_NUMBER, offsetof(plot_values, smooth), "W", "0", NULL, NULL,
-      "exponential smoothing with weight W, from 0 (none) to below 1" },
+      "exponential smoothing with weight W, 0 (none) <= W < 1" },
     { "How", "width", 'w', CLI_INT, offsetof(plot_values, width), "N", NULL, NULL, NULL,
-      "columns (default: the terminal's)" },
+      "width in columns (default: the terminal's)" },
     { NULL, "height", 0, CLI_INT, offsetof(plot_values, height), "N", NULL, NULL, NULL,
-      "rows of the drawing (default: what fits, at most 20)" },
+      "height in rows (default: what fits, at most 20)" },
     { NULL, "follow", 'f', CLI_FLAG, offsetof(plot_values, follow), NULL, NULL, NULL, NULL,
-      "draw again every second until the runs are over" },
+      "redraw every second until the runs end" },
     { NULL, "svg", 0, CLI_STRING, offsetof(plot_values, svg), "FILE", NULL, NULL, "<file>",
       "write an SVG picture instead" },
     { NULL, "html", 0, CLI_STRING, offsetof(plot_values, html), "FILE", NULL, NULL, "<file>",
-      "write a page that needs nothing else, with the numbers under the pointer" },
+      "write a self-contained HTML page that shows the values under the pointer" },
     CLI_STORAGE_OPTION(plot_values),
     CLI_JSON_OPTION(plot_values),
     CLI_COLOR_OPTION(plot_values),
@@ -52,7 +52,7 @@ static const cli_option plot_options[] = {
 
 typedef struct collector {
     const plot_values *values;
-    char metric[256]; /* "" until one was chosen */
+    char metric[256]; /* "" until chosen */
     cli_series *series;
     const int *ranks; /* by series; -1: aggregated */
     size_t num_series;
@@ -97,14 +97,17 @@ static double x_of(collector *all, const uni_reports *reports, const uni_value *
     return at - all->first_time;
 }
 
-/* The number of one series in one iteration; false when there is none. Non-finite numbers count:
- * they are gaps to be told of. */
+/* The value of one series in one iteration; false if there is none. Non-finite numbers count as
+ * gaps and are reported. */
 static bool y_of(const collector *all, const uni_reports *reports, int rank, double *out)
 {
     static const struct {
         const char *name;
         uni_aggregation how;
-    } ways[] = { { "mean", UNI_MEAN }, { "min", UNI_MIN }, { "max", UNI_MAX }, { "sum", UNI_SUM } };
+    } ways[] = { { "mean", UNI_AGGREGATE_MEAN },
+                 { "min", UNI_AGGREGATE_MIN },
+                 { "max", UNI_AGGREGATE_MAX },
+                 { "sum", UNI_AGGREGATE_SUM } };
     if (rank >= 0) {
         const uni_value *value =
             rank < reports->world_size ? metric_in(reports->by_rank[rank], all->metric) : NULL;
@@ -113,7 +116,7 @@ static bool y_of(const collector *all, const uni_reports *reports, int rank, dou
     }
     for (size_t i = 0; i < 4; i++)
         if (strcmp(ways[i].name, all->values->aggregate) == 0 &&
-            uni_reports_aggregate(reports, all->metric, ways[i].how, NULL, out, NULL) == 0)
+            uni_reports_aggregate(out, reports, all->metric, ways[i].how, NULL, NULL) == 0)
             return true;
     *out = NAN;
     for (int i = 0; i < reports->world_size; i++)
@@ -152,26 +155,26 @@ static int no_points(const collector *all, const uni_run *run, uni_error *err)
 {
     char nearest[64];
     if (!all->seen[0])
-        return uni_error_set(err, UNI_ENOTFOUND, "%s has no reports yet", uni_run_id(run));
+        return uni_error_set(err, UNI_ENOTFOUND, "%s has no reports yet", uni_run_info_of(run)->id);
     if (!all->metric[0])
-        return uni_error_set(err, UNI_ENOTFOUND, "%s reports no numbers (only %s)", uni_run_id(run),
-                             all->seen);
+        return uni_error_set(err, UNI_ENOTFOUND, "%s reports no numbers (only %s)",
+                             uni_run_info_of(run)->id, all->seen);
     if (cli_suggest_of(all->metric, all->seen, nearest, sizeof nearest) &&
         strcmp(nearest, all->metric) != 0)
         return uni_error_set(err, UNI_ENOTFOUND,
                              "%s does not report a number \"%s\". Did you mean %s?",
-                             uni_run_id(run), all->metric, nearest);
+                             uni_run_info_of(run)->id, all->metric, nearest);
     bool is_x = strcmp(all->values->x, "iteration") != 0 && strcmp(all->values->x, "time") != 0;
     return uni_error_set(err, UNI_ENOTFOUND, "%s does not report %s \"%s\"%s%s%s; it reports %s",
-                         uni_run_id(run), is_x ? "numbers" : "a number", all->metric,
+                         uni_run_info_of(run)->id, is_x ? "numbers" : "a number", all->metric,
                          is_x ? " and \"" : "", is_x ? all->values->x : "",
                          is_x ? "\" together" : "", all->seen);
 }
 
-/* The ranks that get a curve each, or one -1. Returns how many. */
+/* The ranks that get a curve each, or a single -1. Returns their number. */
 static int ranks_for(const uni_run *run, const char *text, int **out, uni_error *err)
 {
-    int64_t asked = uni_dict_get_int(uni_run_description(run), "num_workers", 1);
+    int64_t asked = uni_dict_get_int(uni_run_info_of(run)->description, "num_workers", 1);
     int world = asked > 0 && asked <= 4096 ? (int)asked : 1;
     bool *wanted = calloc((size_t)world, sizeof *wanted);
     *out = calloc((size_t)world, sizeof **out);
@@ -183,7 +186,7 @@ static int ranks_for(const uni_run *run, const char *text, int **out, uni_error 
     } else if (strcmp(text, "all") != 0 && !uni__read_ranges(text, wanted, world)) {
         count =
             uni_error_set(err, UNI_EINVAL, "--rank %s: %s has ranks 0 to %d; write all, or 0,2,5-7",
-                          text, uni_run_id(run), world - 1);
+                          text, uni_run_info_of(run)->id, world - 1);
     } else {
         for (int rank = 0; rank < world; rank++)
             if (wanted[rank] || strcmp(text, "all") == 0)
@@ -218,10 +221,11 @@ static int add_run(cli_plot *plot, collector *all, uni_run *run, uni_error *err)
         for (int i = 0; i < count; i++) {
             points += all->series[i].count;
             if (ranks[i] < 0)
-                snprintf(all->series[i].label, sizeof all->series[i].label, "%s", uni_run_id(run));
+                snprintf(all->series[i].label, sizeof all->series[i].label, "%s",
+                         uni_run_info_of(run)->id);
             else
                 snprintf(all->series[i].label, sizeof all->series[i].label, "%.140s rank %d",
-                         uni_run_id(run), ranks[i]);
+                         uni_run_info_of(run)->id, ranks[i]);
             cli_series_smooth(&all->series[i], all->values->smooth);
         }
         if (status == 0 && points == 0)
@@ -231,7 +235,7 @@ static int add_run(cli_plot *plot, collector *all, uni_run *run, uni_error *err)
     return status;
 }
 
-/* live: set when one of the runs is still going on. */
+/* live: set if one of the runs is still running. */
 static int collect(cli_plot *plot, const cli_parsed *parsed, bool *live, uni_error *err)
 {
     const plot_values *values = parsed->values;
@@ -256,7 +260,7 @@ static int collect(cli_plot *plot, const cli_parsed *parsed, bool *live, uni_err
     return status;
 }
 
-/* ---- giving it out ---- */
+/* ---- output ---- */
 
 static int write_page(cli_context *context, const cli_plot *plot, const char *path, bool html,
                       uni_error *err)
@@ -320,7 +324,7 @@ static int call_plot(cli_context *context, const cli_parsed *parsed)
     int code = UNI_EXIT_OK, status = 0;
     bool live = true;
     if (!(values->smooth >= 0 && values->smooth < 1))
-        status = uni_error_set(&err, UNI_EINVAL, "--smooth must be from 0 to below 1");
+        status = uni_error_set(&err, UNI_EINVAL, "--smooth must be at least 0 and less than 1");
     for (bool again = false; status == 0 && (live || !again); again = true) {
         cli_plot plot = { 0 };
         status = collect(&plot, parsed, &live, &err);
@@ -352,19 +356,18 @@ static const cli_example plot_examples[] = {
     { "unisono plot", "the loss of the newest run" },
     { "unisono plot -m accuracy digits/run_001 digits/run_002", "two runs" },
     { "unisono plot -m loss --rank all --log digits", "every rank, logarithmic" },
-    { "unisono plot --html loss.html digits", "a page to send to somebody" },
+    { "unisono plot --html loss.html digits", "a page to share" },
     { NULL, NULL },
 };
 
 const cli_command cli_plot_command = {
     .name = "plot",
     .arguments = "[RUN...]",
-    .summary = "draw a metric over the iterations",
+    .summary = "plot a metric over iterations",
     .description =
-        "Draws curves in the terminal, or writes them as SVG or HTML. Works while the "
-        "run goes on. NaN and infinity "
-        "are gaps, and are counted in the legend. When a few diverged values would flatten "
-        "everything else, the y axis leaves them out: they are drawn at its edge and counted.",
+        "Draws curves in the terminal, or writes them as SVG or HTML. Works during the run. NaN "
+        "and infinity appear as gaps and are counted in the legend. If a few diverged values would "
+        "flatten the rest of the curve, they are drawn at the edge of the y axis and counted.",
     .options = plot_options,
     .values_size = sizeof(plot_values),
     .max_args = -1,

@@ -1,4 +1,4 @@
-/* plot_data.c - series, ranges and ticks: what the terminal's and the page's drawing share. */
+/* plot_data.c - series, ranges and ticks, shared by the terminal and the page. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,15 +57,16 @@ static int by_value(const void *one, const void *other)
     return a < b ? -1 : a > b;
 }
 
-/* Half of the length: the whole one may overflow. */
+/* Half of the length, because the whole may overflow. */
 static double half_length(cli_range range)
 {
     return range.high / 2 - range.low / 2;
 }
 
-/* The axis is at most this many times as long as what must be seen on it. */
+/* The axis is at most this many times as long as what must be visible on it. */
 #define MOST_STRETCH 100
-/* How far from the middle, in its lengths, values stay on an axis that leaves some out. */
+/* How far from the middle, in multiples of its length, values stay on an axis that leaves some
+ * out. */
 #define REACH 10
 
 static cli_range quartiles(const double *sorted, size_t count)
@@ -163,7 +164,7 @@ double cli_place(cli_range range, bool log, double value)
     return place < 0 ? 0 : place > 1 ? 1 : place;
 }
 
-/* 1, 2, 5 times a power of ten, at least the given step. */
+/* 1, 2 or 5 times a power of ten, at least the given step. */
 static double round_step(double least)
 {
     double power = pow(10, floor(log10(least)));

@@ -1,7 +1,7 @@
 /*
- * plot_page.c - curves as SVG, and as an HTML page that shows the numbers under the pointer.
- * Self-contained: no script, font or style from elsewhere. Long series are thinned to the smallest
- * and largest of each pixel column, so spikes stay.
+ * plot_page.c - curves as SVG, and as an HTML page that shows the values under the pointer.
+ * Self-contained: no external script, font or style. Long series are thinned to the minimum and
+ * maximum of each pixel column, so spikes stay visible.
  */
 #include <math.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@
 
 enum { WIDTH = 860, HEIGHT = 460, LEFT = 70, RIGHT = 20, TOP = 44, BOTTOM = 52 };
 
-/* Okabe and Ito's colours: told apart by nearly everybody. */
+/* Okabe and Ito's colours, which nearly all people can distinguish. */
 static const char *const colours[] = { "#0072b2", "#e69f00", "#009e73", "#d55e00",
                                        "#cc79a7", "#56b4e9", "#8c6d31", "#999999" };
 
@@ -60,7 +60,7 @@ static void add_point(uni__text *out, double x, double y, bool *joined)
     *joined = true;
 }
 
-/* One path. Points that share a pixel column are kept as its first, smallest and largest. */
+/* One path. Points that share a pixel column are reduced to the first, smallest and largest. */
 static void add_curve(uni__text *out, const cli_plot *plot, size_t index, cli_range x, cli_range y)
 {
     const cli_series *series = &plot->series[index];
@@ -93,7 +93,7 @@ static void add_curve(uni__text *out, const cli_plot *plot, size_t index, cli_ra
     uni__text_add_string(out, "\"/>\n");
 }
 
-/* A mark at the edge for the points outside of the axis, one where they are close together. */
+/* Marks at the edge for points outside the axis, one per cluster. */
 static size_t add_marks(uni__text *out, const cli_plot *plot, size_t index, cli_range x,
                         cli_range y)
 {
@@ -116,7 +116,7 @@ static size_t add_marks(uni__text *out, const cli_plot *plot, size_t index, cli_
     return outside;
 }
 
-/* Where the legend goes: the corner that the curves leave free, or the one they touch least. */
+/* Position of the legend: the corner that the curves leave free, or touch least. */
 typedef struct legend_box {
     double left, top, right, bottom;
 } legend_box;
@@ -135,7 +135,7 @@ static legend_box corner(const cli_plot *plot, int which)
     return (legend_box){ left, top, left + width, top + height };
 }
 
-/* How much of the curves lies in the box; between two points they are straight. */
+/* How much of the curves lies in the box; they are straight between two points. */
 static size_t covered(const cli_plot *plot, cli_range x, cli_range y, legend_box box)
 {
     enum { PARTS = 16 };
@@ -229,7 +229,7 @@ static const char page_head[] =
     "nums}"
     "@media(prefers-color-scheme:dark){body{background:#16181c;color:#ccc}}</style>\n<title>";
 
-/* Nearest point of every series to the pointer, by bisection. */
+/* Finds the point of every series nearest to the pointer, by bisection. */
 static const char page_script[] =
     "const "
     "svg=document.querySelector('svg'),now=document.getElementById('now'),g=document."
@@ -246,7 +246,7 @@ static const char page_script[] =
     "g.innerHTML='<line stroke=\"#888\" stroke-dasharray=\"3\" x1=\"'+c+'\" x2=\"'+c+'\" "
     "y1=\"'+D.t+'\" y2=\"'+(D.h-D.b)+'\"/>'});\n";
 
-/* Quoted for a script inside HTML: "</script>" cannot appear. */
+/* Quotes text for a script inside HTML: "</script>" cannot appear. */
 static void add_script_string(uni__text *out, const char *text)
 {
     uni__text quoted = { 0 }, safe = { 0 };
@@ -262,7 +262,7 @@ static void add_script_string(uni__text *out, const char *text)
     uni__text_free(&quoted);
 }
 
-/* At most 4000 points a series go into the page. */
+/* At most 4000 points per series go into the page. */
 static void add_data(uni__text *out, const cli_plot *plot, cli_range x)
 {
     uni__text_add_format(out, "<script>\nconst D={l:%d,r:%d,t:%d,b:%d,w:%d,h:%d,x0:", LEFT, RIGHT,

@@ -94,8 +94,8 @@ static void test_a_falling_line_falls(void **state)
         if (!mark || line[2] == '*')
             continue;
         rows++;
-        assert_true(mark - line >
-                    last); /* each row begins further to the right than the one above */
+        /* Each row begins further right than the one above. */
+        assert_true(mark - line > last);
         last = (int)(mark - line);
     }
     assert_int_equal(rows, 6);
@@ -114,7 +114,7 @@ static void test_lines_are_no_wider_than_asked(void **state)
     cli_plot_free(&plot);
 }
 
-/* 21 points that fall from 2 to 1, one of which is another value. */
+/* 21 points that fall from 2 to 1, one of them replaced by `odd`. */
 static cli_plot plot_with(double odd)
 {
     double y[21];
@@ -136,7 +136,7 @@ static void test_a_diverged_value_does_not_stretch_the_axis(void **state)
         assert_true(cli_place(y, false, odd[i]) == (odd[i] > 0));
         cli_series_stats stats = cli_series_stats_of(&plot, 0, y);
         assert_true(stats.outside == 1 && stats.gaps == 0 && stats.last == 1);
-        assert_true(stats.high == (odd[i] > 0 ? odd[i] : 2)); /* the legend still says it */
+        assert_true(stats.high == (odd[i] > 0 ? odd[i] : 2)); /* the legend still shows it */
         cli_plot_free(&plot);
     }
 }
@@ -146,7 +146,7 @@ static void test_usual_values_stay_on_the_axis(void **state)
     (void)state;
     cli_range x, y;
     double falling[1000], step[20] = { 0 };
-    for (int i = 0; i < 1000; i++) /* most of it is nearly 0, and still it is seen to fall */
+    for (int i = 0; i < 1000; i++) /* most values are nearly 0, and it is still seen to fall */
         falling[i] = 2.3 * exp(-i / 10.0);
     cli_plot plot = plot_of(1000, falling);
     assert_true(cli_plot_ranges(&plot, &x, &y) && y.high == 2.3);
@@ -159,7 +159,7 @@ static void test_usual_values_stay_on_the_axis(void **state)
     assert_true(cli_plot_ranges(&plot, &x, &y) && y.high == 50);
     cli_plot_free(&plot);
     plot = plot_with(1e30);
-    plot.log_y = true; /* as asked: everything */
+    plot.log_y = true; /* as requested: everything */
     assert_true(cli_plot_ranges(&plot, &x, &y) && cli_side_of(y, true, 1e30) == CLI_INSIDE);
     assert_int_equal(cli_series_stats_of(&plot, 0, y).outside, 0);
     cli_plot_free(&plot);

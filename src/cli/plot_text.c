@@ -1,7 +1,7 @@
 /*
- * plot_text.c - curves in the terminal: braille characters give 2 x 4 dots a cell; without Unicode
- * one mark a cell. Each series has its colour (or its mark). The legend says the last and the
- * extreme values, because dots cannot be read off.
+ * plot_text.c - curves in the terminal: braille characters give 2 x 4 dots per cell; without
+ * Unicode, one mark per cell. Each series has its colour (or its mark). The legend gives the last
+ * and the extreme values, because dots cannot be read off.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -12,10 +12,10 @@
 
 typedef struct canvas {
     int columns, rows; /* characters */
-    int dots_x, dots_y; /* dots a character: 2 x 4, or 1 x 1 */
+    int dots_x, dots_y; /* dots per character: 2 x 4, or 1 x 1 */
     unsigned char *bits; /* columns * rows */
-    unsigned char *owner; /* series + 1 that drew there last */
-    /* Of a point outside of the axis: CLI_ABOVE, or CLI_BELOW. */
+    unsigned char *owner; /* series + 1 that last drew there */
+    /* For a point outside the axis: CLI_ABOVE or CLI_BELOW. */
     signed char *edge;
 } canvas;
 
@@ -113,7 +113,7 @@ static void print_cells(const canvas *paper, const cli_terminal *terminal, int r
 
 #define GUTTER 10 /* the y labels and the axis */
 
-/* The labels of the y axis by row. */
+/* Labels of the y axis by row. */
 static void label_rows(char (*labels)[CLI_SHORT], int rows, cli_range y, bool log)
 {
     double ticks[16];

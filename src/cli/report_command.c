@@ -3,10 +3,10 @@
  *
  * `unisono run` gives every worker the write end of a pipe as descriptor UNISONO_REPORT_FD. A
  * report is one JSON line in one write(2) of at most PIPE_BUF bytes, which the kernel keeps whole
- * even when children of the worker report at the same time:
+ * even if children of the worker report at the same time:
  *   {"metrics":{"loss":0.3},"nonfinite":{"x":"NaN"},"staged":"/run/.staging/rank_0.1.ab"}
- * A checkpoint directory is copied into the run's staging directory before we return, because
- * scripts reuse theirs.
+ * A checkpoint directory is copied into the run's staging directory before the command returns,
+ * because scripts reuse theirs.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,16 +31,15 @@ typedef struct report_values {
 static const cli_option report_options[] = {
     { NULL, "checkpoint", 'c', CLI_STRING, offsetof(report_values, checkpoint), "DIR", NULL, NULL,
       "<dir>",
-      "a directory to keep as the checkpoint of this iteration; it is copied before the command "
-      "returns, so it can be used "
-      "again at once" },
+      "directory to save as the checkpoint of this iteration; it is copied before the command "
+      "returns, so it can be reused immediately" },
     CLI_COLOR_OPTION(report_values),
     CLI_END_OPTION,
 };
 
-/* ---- words to values ---- */
+/* ---- parsing values ---- */
 
-/* "NaN", "Infinity", "-Infinity" as the files spell them, or NULL. */
+/* "NaN", "Infinity", "-Infinity" as spelled in the files, or NULL. */
 static const char *nonfinite_name(const char *text)
 {
     bool negative = text[0] == '-';
@@ -52,7 +51,8 @@ static const char *nonfinite_name(const char *text)
     return NULL;
 }
 
-/* A number, JSON (list, dictionary, true, false, null, quoted text), or else the text itself. */
+/* A number, JSON (list, dictionary, true, false, null, quoted text), or otherwise the text
+ * itself. */
 static uni_value *value_of(const char *text)
 {
     uni_value *value = NULL;
@@ -62,8 +62,9 @@ static uni_value *value_of(const char *text)
         return value;
     char *end = NULL;
     double number = strtod(text, &end);
+    /* .5, 5., +1 are not JSON, but are numbers. */
     if (text[0] && !*end && isfinite(number) && strspn(text, "+-.0123456789eE") == strlen(text))
-        return uni_value_float(number); /* .5, 5., +1: not JSON, but numbers to everybody */
+        return uni_value_float(number);
     return uni_value_string(text);
 }
 
@@ -71,11 +72,11 @@ static int add_metric(uni_value *metrics, uni_value *nonfinite, const char *word
 {
     const char *equals = strchr(word, '=');
     if (!equals || equals == word)
-        return uni_error_set(err, UNI_EINVAL, "\"%s\" is no NAME=VALUE (for example loss=0.3)",
+        return uni_error_set(err, UNI_EINVAL, "\"%s\" is not NAME=VALUE (for example loss=0.3)",
                              word);
     char name[256];
     if ((size_t)(equals - word) >= sizeof name)
-        return uni_error_set(err, UNI_EINVAL, "the name of a metric has at most 255 bytes");
+        return uni_error_set(err, UNI_EINVAL, "metric name too long: at most 255 bytes");
     snprintf(name, sizeof name, "%.*s", (int)(equals - word), word);
     const char *special = nonfinite_name(equals + 1);
     int status = special ? uni_dict_take(nonfinite, name, uni_value_string(special)) : 0;
@@ -87,9 +88,9 @@ static int add_metric(uni_value *metrics, uni_value *nonfinite, const char *word
 /* ---- the pipe ---- */
 
 static const char closed_hint[] =
-    "the report descriptor (UNISONO_REPORT_FD=%s) is not open here: a program in between closed "
-    "it. From Python's subprocess give "
-    "pass_fds=[int(os.environ[\"UNISONO_REPORT_FD\"])] or close_fds=False";
+    "the report descriptor (UNISONO_REPORT_FD=%s) is not open here: a parent process closed it. "
+    "With Python's subprocess, pass pass_fds=[int(os.environ[\"UNISONO_REPORT_FD\"])] or "
+    "close_fds=False";
 
 static int report_descriptor(const char *text, int *out, uni_error *err)
 {
@@ -97,9 +98,9 @@ static int report_descriptor(const char *text, int *out, uni_error *err)
     long number = strtol(text, &end, 10);
     struct stat info;
     if (end == text || *end || number < 0 || number > INT_MAX)
-        return uni_error_set(err, UNI_EINVAL, "UNISONO_REPORT_FD=%s is not a descriptor's number",
+        return uni_error_set(err, UNI_EINVAL, "UNISONO_REPORT_FD=%s is not a valid file descriptor",
                              text);
-    /* Its number may have been given to some other file since. */
+    /* Another file may have got its number since. */
     if (fstat((int)number, &info) < 0 || !(S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode)))
         return uni_error_set(err, UNI_EPEER, closed_hint, text);
     *out = (int)number;
@@ -111,18 +112,17 @@ static int send_line(int pipe_end, const uni__text *line, uni_error *err)
     if (line->failed)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the report");
     if (line->size > PIPE_BUF)
-        return uni_error_set(
-            err, UNI_ELIMIT,
-            "the report has %zu bytes, at most %d can be sent in one piece: report fewer "
-            "metrics, or put long values into a file of the checkpoint",
-            line->size, PIPE_BUF);
+        return uni_error_set(err, UNI_ELIMIT,
+                             "the report has %zu bytes, but at most %d can be sent at once: report "
+                             "fewer metrics, or put long values into a file of the checkpoint",
+                             line->size, PIPE_BUF);
     signal(SIGPIPE, SIG_IGN);
     for (;;) {
         ssize_t sent = write(pipe_end, line->data, line->size);
         if (sent == (ssize_t)line->size)
             return 0;
         if (sent >= 0)
-            return uni_error_set(err, UNI_EIO, "only %zd of %zu bytes of the report were taken",
+            return uni_error_set(err, UNI_EIO, "only %zd of %zu bytes of the report were written",
                                  sent, line->size);
         if (errno == EAGAIN)
             (void)!poll(&(struct pollfd){ .fd = pipe_end, .events = POLLOUT }, 1, -1);
@@ -130,8 +130,7 @@ static int send_line(int pipe_end, const uni__text *line, uni_error *err)
             return uni_error_set(err, UNI_EPEER, closed_hint, getenv("UNISONO_REPORT_FD"));
         else if (errno == EPIPE)
             return uni_error_set(err, UNI_EPEER,
-                                 "nobody takes reports any more: the run is over, or its "
-                                 "controller died");
+                                 "cannot report: the run has ended, or its controller died");
         else if (errno != EINTR)
             return uni_error_set_errno(err, errno, "sending the report");
     }
@@ -143,15 +142,15 @@ static int stage(const char *directory, uni_value *message, uni_error *err)
     char *staged = NULL;
     if (!staging || !staging[0])
         return uni_error_set(err, UNI_ESTATE,
-                             "UNISONO_STAGING is not set: this run takes no checkpoints from "
-                             "`unisono report`");
+                             "UNISONO_STAGING is not set: this run does not accept checkpoints "
+                             "from `unisono report`");
     UNI_TRY(uni__stage_copy(&staged, staging, rank ? atoi(rank) : 0, directory, err));
     int status = uni_dict_take(message, "staged", uni_value_string(staged));
     free(staged);
     return status < 0 ? uni_error_set(err, status, "no memory for the report") : 0;
 }
 
-/* Takes metrics and nonfinite. */
+/* Takes ownership of metrics and nonfinite. */
 static int build_message(uni_value **out, uni_value *metrics, uni_value *nonfinite, uni_error *err)
 {
     *out = uni_value_dict();
@@ -197,7 +196,7 @@ static int call_report(cli_context *context, const cli_parsed *parsed)
     status = build_message(&message, metrics, nonfinite, &err);
     if (status == 0 && (!descriptor || !descriptor[0])) {
         fprintf(context->err.out,
-                "unisono report: not below `unisono run`, so nobody takes this report; going on\n");
+                "unisono report: not running under `unisono run`, so this report is ignored\n");
         uni_value_free(message);
         return UNI_EXIT_OK;
     }
@@ -205,7 +204,7 @@ static int call_report(cli_context *context, const cli_parsed *parsed)
         status = report_descriptor(descriptor, &pipe_end, &err);
     if (status == 0 && values->checkpoint) {
         status = stage(values->checkpoint, message, &err);
-        /* The program may end because of it: the cause is not its exit code then. */
+        /* The program may end because of this: then its exit code is not the cause. */
         if (status == UNI_EDISKFULL &&
             uni_dict_take(message, "disk_full", uni_value_bool(true)) == 0)
             (void)!send_message(message, pipe_end, NULL);
@@ -219,21 +218,20 @@ static int call_report(cli_context *context, const cli_parsed *parsed)
 static const cli_example report_examples[] = {
     { "unisono report loss=0.3 epoch=2", "one iteration of this rank" },
     { "unisono report loss=$loss --checkpoint ./weights", "with a checkpoint" },
-    { "unisono report loss=nan status=diverged", "NaN and words are fine too" },
+    { "unisono report loss=nan status=diverged", "NaN and text are allowed" },
     { "echo '{\"metrics\": {\"loss\": 0.3}}' > /dev/fd/$UNISONO_REPORT_FD",
-      "the same without a process: JSON lines on the descriptor" },
+      "the same without starting a process: JSON lines on the descriptor" },
     { NULL, NULL },
 };
 
 const cli_command cli_report_command = {
     .name = "report",
     .arguments = "NAME=VALUE...",
-    .summary = "inside a worker: report metrics, and maybe a checkpoint",
+    .summary = "report metrics and checkpoints from inside a worker",
     .description = "For programs that do not link libunisono: each call is one iteration of the "
-                   "rank that it runs in. Values are "
-                   "numbers, else JSON, else text. It waits for no other rank. Started by hand, "
-                   "outside of `unisono run`, it "
-                   "warns and succeeds, so that the same script runs by itself.",
+                   "rank that it runs in. Values are parsed as numbers, then as JSON, otherwise "
+                   "taken as text. It does not wait for other ranks. Outside of `unisono run` it "
+                   "prints a warning and succeeds, so the same script also runs on its own.",
     .options = report_options,
     .values_size = sizeof(report_values),
     .max_args = -1,

@@ -1,10 +1,11 @@
 /*
- * run_as_ray.c - `unisono run --as-ray script.py`: this process becomes the interpreter, because the script is the driver of its own
- * workers. Where they run is handed on in the environment.
+ * run_as_ray.c - `unisono run --as-ray script.py`: this process becomes the interpreter, because
+ * the script is the driver of its own workers. The environment tells the script where they run.
  *
- * The package `unisono` that belongs to this command (in its build tree, or below its prefix) is put at the end of the
- * interpreter's path, so that the command works where it was built and wherever it was installed; an installed one goes
- * before it. In a virtual environment it is the environment's own interpreter, activated or not.
+ * The package `unisono` that belongs to this command (in its build tree, or below its prefix) is
+ * appended to the interpreter's path, so that the command works both in the build tree and
+ * installed; an installed package takes precedence. In a virtual environment the environment's own
+ * interpreter is used, activated or not.
  */
 #include <errno.h>
 #include <glob.h>
@@ -16,7 +17,7 @@
 
 #include "cli/run_command.h"
 
-/* argv: the package's folder or "", the script and its arguments. */
+/* argv: the package's directory or "", the script and its arguments. */
 static const char starter[] =
     "import sys\n"
     "folder, here = sys.argv.pop(1), sys.path.pop(0)\n"
@@ -33,7 +34,7 @@ static const char starter[] =
     "sys.path.insert(0, here)\n"
     "sys.exit(ray.main(sys.argv[1:]))\n";
 
-/* The folder of this command; "" when it is not known. */
+/* The directory of this command; "" if unknown. */
 static void own_folder(char *out, size_t size)
 {
     char real[PATH_MAX];
@@ -43,13 +44,13 @@ static void own_folder(char *out, size_t size)
     snprintf(out, size, "%s", slash ? real : "");
 }
 
-/* The folder that holds the package `unisono` of this command; "" when there is none. */
+/* The directory that holds this command's package `unisono`; "" if there is none. */
 static void find_package(const char *folder, char *out, size_t size)
 {
     static const char *const below[] = { "../../python", "../lib/python3*/dist-packages",
                                          "../lib/python3*/site-packages",
                                          "../lib64/python3*/site-packages" };
-    static const char module[] = "/unisono/ray.py";
+    static const char module[] = "/unisono/ray/__init__.py";
     out[0] = '\0';
     for (size_t i = 0; folder[0] && !out[0] && i < sizeof below / sizeof below[0]; i++) {
         char pattern[PATH_MAX + 64];
@@ -80,17 +81,16 @@ static int check(const cli_parsed *parsed, const cli_option *options, uni_error 
                                            "secret-file", "storage",  NULL };
     if (parsed->num_args < 1 || cli_given(parsed, "num-workers") || cli_given(parsed, "backend"))
         return uni_error_set(err, UNI_EINVAL,
-                             "--as-ray takes a script and its arguments; how many workers of which "
-                             "backend there are, the script says itself");
+                             "--as-ray takes a script and its arguments; the script itself sets "
+                             "the number of workers and the backend");
     for (const cli_option *option = options; option->name; option++) {
         bool fits = false;
         for (int i = 0; allowed[i]; i++)
             fits = fits || strcmp(option->name, allowed[i]) == 0;
         if (!fits && cli_given(parsed, option->name))
-            return uni_error_set(
-                err, UNI_EINVAL,
-                "--%s does not go with --as-ray: the script's own trainer decides it",
-                option->name);
+            return uni_error_set(err, UNI_EINVAL,
+                                 "--%s cannot be used with --as-ray: the script's trainer sets it",
+                                 option->name);
     }
     if (access(parsed->args[0], R_OK) < 0)
         return uni_error_set_errno(err, errno, "cannot read the script %s", parsed->args[0]);

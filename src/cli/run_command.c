@@ -1,9 +1,9 @@
 /*
- * run_command.c - `unisono run`: starts the workers of a program and watches over them.
+ * run_command.c - `unisono run`: starts the workers of a program and supervises them.
  *
- * The trainer does the work (its controller has a thread of its own, the sinks another); this
- * process waits in uni_trainer_fit, a third thread prints what the workers write. SIGINT and
- * SIGTERM are the trainer's.
+ * The trainer does the work: its controller has its own thread, the sinks another. This process
+ * waits in uni_trainer_fit, and a third thread prints what the workers write. The trainer handles
+ * SIGINT and SIGTERM.
  */
 #include <errno.h>
 #include <signal.h>
@@ -20,117 +20,115 @@
 
 static const cli_option run_options[] = {
     { "Workers", "num-workers", 'n', CLI_INT, AT(num_workers), "N", "1", "UNISONO_NUM_WORKERS",
-      NULL, "how many workers to start; each gets its rank in UNISONO_RANK and RANK" },
+      NULL, "number of workers; each gets its rank in UNISONO_RANK and RANK" },
     { NULL, "servers", 0, CLI_INT, AT(servers), "N", "0", NULL, NULL,
-      "parameter servers besides the workers, and a chief that coordinates them: roles in "
-      "UNISONO_ROLE and TF_CONFIG; a worker or server that dies is restarted alone" },
+      "parameter servers in addition to the workers, plus a chief that coordinates them; roles are "
+      "in UNISONO_ROLE and TF_CONFIG; a worker or server that dies is restarted alone" },
     { NULL, "evaluators", 0, CLI_INT, AT(evaluators), "N", "0", NULL, NULL,
-      "0 or 1 process with the role evaluator (for TF_CONFIG)" },
+      "0 or 1 evaluator process (for TF_CONFIG)" },
     { NULL, "backend", 'b', CLI_CHOICE, AT(backend), "NAME", "none", NULL,
       "none|native|tensorflow|torch|horovod",
-      "whose environment the workers get: TF_CONFIG for tensorflow, MASTER_ADDR and MASTER_PORT "
-      "for torch, HOROVOD_* for "
-      "horovod" },
+      "which framework's environment to set in the workers: TF_CONFIG for tensorflow, MASTER_ADDR "
+      "and MASTER_PORT for torch, HOROVOD_* for horovod" },
     { NULL, "cpus", 0, CLI_NUMBER, AT(cpus), "N", NULL, NULL, NULL,
-      "CPUs of each worker, for OMP_NUM_THREADS (default: an equal share)" },
+      "CPUs per worker, for OMP_NUM_THREADS (default: an equal share)" },
     { NULL, "memory", 0, CLI_SIZE, AT(memory), "SIZE", NULL, NULL, NULL,
-      "limit of each worker's address space, for example 2G (default: none)" },
+      "reserve this much for each worker, for example 2G: refused when the host has less; no limit "
+      "is set" },
+    { NULL, "address-space", 0, CLI_SIZE, AT(address_space), "SIZE", NULL, NULL, NULL,
+      "hard limit on each worker's address space (RLIMIT_AS); frameworks map several GB" },
     { NULL, "use-gpu", 0, CLI_FLAG, AT(use_gpu), NULL, NULL, NULL, NULL,
-      "one GPU for each worker, by CUDA_VISIBLE_DEVICES" },
+      "one GPU per worker, through CUDA_VISIBLE_DEVICES" },
     { NULL, "env", 'e', CLI_LIST, AT(env), "NAME[=VALUE]", NULL, NULL, NULL,
-      "add to the workers' environment; without =VALUE the value comes from this command's own, "
-      "and "
-      "is not in the list of processes" },
+      "add a variable to the workers' environment; without =VALUE the value comes from this "
+      "command's environment and does not appear in `ps`" },
     { NULL, "env-file", 0, CLI_STRING, AT(env_file), "FILE", NULL, NULL, "<file>",
-      "the same from a file of lines NAME=VALUE or NAME, # for comments; refused when others can "
-      "read "
-      "it. Only the names are recorded" },
+      "read variables from a file with lines NAME=VALUE or NAME and # comments; refused if other "
+      "users can read the file. Only the names are recorded" },
     { NULL, "chdir", 0, CLI_STRING, AT(chdir), "DIR", NULL, NULL, "<dir>",
       "working directory of the workers" },
     { NULL, "launcher", 0, CLI_STRING, AT(launcher), "NAME", "local", "UNISONO_LAUNCHER", NULL,
-      "how workers come to be: local, mpi (mpirun on --hosts) or slurm (srun in this allocation); "
-      "inside "
-      "a foreign mpirun or srun it is theirs" },
+      "how to start workers: local, mpi (mpirun on --hosts) or slurm (srun in this allocation); "
+      "inside an existing mpirun or srun its processes are used" },
     { NULL, "hosts", 0, CLI_STRING, AT(hosts), "LIST", NULL, NULL, NULL,
-      "mpi: which hosts with how many workers each, as a:2,b:2; more slots than workers are "
+      "mpi: hosts and their number of slots, as a:2,b:2; slots beyond the number of workers are "
       "spare" },
     { NULL, "interface", 0, CLI_STRING, AT(interface), "NAME", NULL, NULL, NULL,
-      "where other hosts reach this machine: an interface, an address, or a subnet as 10.1.0.0/16 "
-      "(default: probed)" },
+      "where other hosts reach this machine: an interface, an address, or a subnet such as "
+      "10.1.0.0/16 (default: probed)" },
     { NULL, "encrypt", 0, CLI_FLAG, AT(encrypt), NULL, NULL, NULL, NULL,
-      "seal all that goes between hosts, gradients over MPI too, and refuse backends whose own "
-      "connections cannot be sealed" },
+      "encrypt all traffic between hosts, including gradients over MPI; refuse backends whose own "
+      "connections cannot be encrypted" },
     { NULL, "no-seal", 0, CLI_FLAG, AT(no_seal), NULL, NULL, NULL, NULL,
-      "leave what goes between this machine and the hosts readable; it stays authenticated" },
+      "do not encrypt messages between this machine and the hosts; they are still authenticated" },
     { NULL, "secret-file", 0, CLI_STRING, AT(secret_file), "FILE", NULL, NULL, "<file>",
-      "a file of at least 32 random bytes, mode 0600, at the same path on every host: only hosts "
+      "file of at least 32 random bytes, mode 0600, at the same path on every host; only hosts "
       "that have it can join (default: $UNISONO_SECRET_FILE)" },
     { NULL, "min-workers", 0, CLI_INT, AT(min_workers), "N", "0", NULL, NULL,
-      "when a host is lost, go on with fewer workers, but not fewer than this (default: as many as "
-      "asked for)" },
+      "when a host is lost, continue with fewer workers, but not fewer than this (default: as many "
+      "as requested)" },
 
     { NULL, "as-ray", 0, CLI_FLAG, AT(as_ray), NULL, NULL, NULL, NULL,
-      "the program is a Python script of Ray's that makes its own workers: it is run once, by "
-      "$UNISONO_PYTHON (default python3), and `import ray` means unisono in it and in its "
-      "workers" },
+      "run a Ray script, which creates its own workers: $UNISONO_PYTHON (default python3) runs it "
+      "once, with `import ray` meaning unisono in it and in its workers" },
 
     { "The run", "name", 0, CLI_STRING, AT(name), "NAME", NULL, NULL, NULL,
-      "name of the experiment; used again it gets the next run number (default: train_ and the "
+      "experiment name; reusing a name creates its next run number (default: train_ and the "
       "date)" },
     CLI_STORAGE_OPTION(run_values),
     { NULL, "config", 0, CLI_STRING, AT(config), "FILE", NULL, NULL, "<file>",
-      "JSON dictionary that the workers get as their config" },
+      "JSON file with the workers' config, a dictionary" },
     { NULL, "set", 's', CLI_LIST, AT(set), "KEY=VALUE", NULL, NULL, NULL,
       "set one key of the config; dots reach into dictionaries (model.lr=0.1); the value is JSON, "
-      "or else text" },
+      "otherwise text" },
     { NULL, "sink", 0, CLI_LIST, AT(sink), "LIST", "csv", NULL, "csv|json|print|tensorboard|mlflow",
-      "who gets the reports, besides results.jsonl: csv, json, print, tensorboard, mlflow, or "
-      "none; commas between" },
+      "where reports go in addition to results.jsonl: csv, json, print, tensorboard, mlflow or "
+      "none, separated by commas" },
 
-    { "When something dies", "max-failures", 'f', CLI_INT, AT(max_failures), "N", "3", NULL, NULL,
-      "restarts of the group, from the last complete checkpoint; 0: none, -1: without limit" },
+    { "Failures", "max-failures", 'f', CLI_INT, AT(max_failures), "N", "3", NULL, NULL,
+      "restart the group from the last complete checkpoint up to N times; 0: never, -1: without "
+      "limit" },
     { NULL, "no-retry-errors", 0, CLI_FLAG, AT(no_retry_errors), NULL, NULL, NULL, NULL,
-      "an error that the train function returns ends the run; only deaths are retried" },
+      "end the run when the train function returns an error; retry only crashes" },
     { NULL, "time-limit", 't', CLI_DURATION, AT(time_limit), "TIME", NULL, NULL, NULL,
-      "stop all ranks together after 90s, 5m, 2h ..." },
+      "stop all ranks together after this time: 90s, 5m, 2h ..." },
     { NULL, "progress-timeout", 0, CLI_DURATION, AT(progress_timeout), "TIME", NULL, NULL, NULL,
-      "take the run for stuck when no rank reports for this long" },
+      "treat the run as stuck if no rank reports for this long" },
     { NULL, "grace", 0, CLI_DURATION, AT(grace), "TIME", "10s", NULL, NULL,
-      "time to save a last checkpoint after a stop was asked for" },
+      "time to save a last checkpoint after a stop request" },
 
     { "Checkpoints", "keep", 'k', CLI_STRING, AT(keep), "N", "all", NULL, NULL,
-      "how many checkpoints stay: a number, all, or none" },
+      "how many checkpoints to keep: a number, all, or none" },
     { NULL, "keep-best", 0, CLI_STRING, AT(keep_best), "METRIC:ORDER", NULL, NULL, NULL,
-      "which ones --keep keeps: the best by a metric, for example loss:min or accuracy:max "
-      "(default: the newest)" },
+      "keep the best checkpoints by a metric, for example loss:min or accuracy:max (default: the "
+      "newest)" },
     { NULL, "sync-checkpoints", 0, CLI_FLAG, AT(sync_checkpoints), NULL, NULL, NULL, NULL,
-      "report() returns when its checkpoint is complete on the disk, not when it is taken; all "
-      "ranks must report equally often" },
+      "report() returns when its checkpoint is complete on disk, not when it has been handed over; "
+      "all ranks must report equally often" },
     { NULL, "resume", 0, CLI_OPTIONAL, AT(resume), "RUN", NULL, NULL, "<run>",
-      "go on in this run (default: the newest that can) from its last complete checkpoint; "
-      "program, "
-      "workers, launcher, hosts, backend, config, resources, sinks, time limit, failure budget and "
-      "checkpoint policy are the run's own unless given here. Of --env only the names are "
-      "recorded, because values may be secrets: give them again" },
+      "resume this run (default: the newest resumable one) from its last complete checkpoint, with "
+      "its program, workers, launcher, hosts, backend, config, resources, sinks, time limit, "
+      "failure budget and checkpoint policy unless given here. Values of --env are not recorded, "
+      "because they may be secrets: give them again" },
     { NULL, "from-checkpoint", 0, CLI_STRING, AT(from_checkpoint), "DIR", NULL, NULL, "<dir>",
-      "begin a new run from this checkpoint, or from the last one of this run" },
+      "start a new run from this checkpoint, or from the last checkpoint of this run" },
 
     { "Output", "quiet", 'q', CLI_FLAG, AT(quiet), NULL, NULL, NULL, NULL,
-      "only say how it ended when it ended badly; logs are written all the same" },
+      "print only how the run ended, and only if it failed; logs are still written" },
     { NULL, "verbose", 'v', CLI_FLAG, AT(verbose), NULL, NULL, NULL, NULL,
-      "say what unisono itself does" },
+      "print what unisono itself is doing" },
     { NULL, "log-cap", 0, CLI_SIZE, AT(log_cap), "SIZE", "64M", NULL, NULL,
-      "size of a rank's log file, after which older lines move to rank_N.log.1" },
+      "maximum size of a rank's log file; older lines move to rank_N.log.1" },
     { NULL, "dry-run", 0, CLI_FLAG, AT(dry_run), NULL, NULL, NULL, NULL,
       "print what would be started, with each rank's environment, and start nothing" },
     { NULL, "json", 0, CLI_FLAG, AT(json), NULL, NULL, NULL, NULL,
-      "with --dry-run: the plan as JSON; otherwise run.json on stdout at the end, workers' output "
-      "nowhere but in the logs" },
+      "with --dry-run: print the plan as JSON; otherwise print run.json at the end, with the "
+      "workers' output only in the logs" },
     CLI_COLOR_OPTION(run_values),
     CLI_END_OPTION,
 };
 
-/* An error before there was a run directory. */
+/* An error before the run directory existed. */
 static int not_started(const cli_context *context, const uni_error *err)
 {
     int code = cli_fail(context, "run", err);
@@ -142,7 +140,7 @@ static int dry_run(cli_context *context, const run_values *values, uni_trainer *
 {
     uni_value *plan = NULL;
     uni_error err = { 0 };
-    if (uni_trainer_plan(trainer, &request->run, &plan, &err) < 0)
+    if (uni_trainer_plan(&plan, trainer, &request->run, &err) < 0)
         return not_started(context, &err);
     return cli_run_show_plan(context, values, request, plan);
 }
@@ -153,7 +151,7 @@ static int print_result(cli_context *context, const char *run_dir)
     uni_error err = { 0 };
     if (uni_run_open(&run, run_dir, NULL, &err) < 0)
         return cli_fail(context, "run", &err);
-    int code = cli_print_json(context, uni_value_copy(uni_run_description(run)));
+    int code = cli_print_json(context, uni_value_copy(uni_run_info_of(run)->description));
     uni_run_close(run);
     return code;
 }
@@ -170,7 +168,7 @@ static int real_run(cli_context *context, const run_values *values, uni_trainer 
     }
     request->run.sinks = output.sinks;
     request->run.num_sinks = output.num_sinks ? output.num_sinks : -1;
-    int status = uni_trainer_fit(trainer, &request->run, &result, &err);
+    int status = uni_trainer_fit(&result, trainer, &request->run, &err);
     request->run.sinks = NULL; /* they end here */
     request->run.num_sinks = 0;
     cli_run_output_close(&output);
@@ -178,11 +176,12 @@ static int real_run(cli_context *context, const run_values *values, uni_trainer 
     if (!result) {
         code = status < 0 ? not_started(context, &err) : UNI_EXIT_INTERNAL;
     } else {
-        code = uni_result_exit_code(result);
+        code = uni_result_info_of(result)->exit_code;
         if (status < 0 && code == UNI_EXIT_OK)
             code = UNI_EXIT_INTERNAL;
-        cli_run_conclude(context, values, uni_result_run_dir(result), status < 0 ? &err : NULL);
-        if (values->json && print_result(context, uni_result_run_dir(result)) &&
+        cli_run_conclude(context, values, uni_result_info_of(result)->run_dir,
+                         status < 0 ? &err : NULL);
+        if (values->json && print_result(context, uni_result_info_of(result)->run_dir) &&
             code == UNI_EXIT_OK)
             code = UNI_EXIT_INTERNAL;
     }
@@ -201,8 +200,8 @@ static void on_broken_pipe(int number)
     (void)number;
 }
 
-/* A closed terminal stops the run as SIGTERM does (unless nohup said to go on); a reader that went
- * away (| head) does not: logs and reports are files. Handlers, not SIG_IGN, because workers would
+/* A closed terminal stops the run like SIGTERM (unless nohup ignores it). A reader that goes away
+ * (| head) does not: logs and reports are files. Uses handlers, not SIG_IGN, because workers would
  * inherit that. */
 static void set_signals(void)
 {
@@ -219,7 +218,7 @@ static int call_run(cli_context *context, const cli_parsed *parsed)
     const run_values *values = parsed->values;
     uni_error err = { 0 };
     if (values->as_ray) {
-        int status = cli_run_as_ray(parsed, run_options, &err); /* comes back only to say why not */
+        int status = cli_run_as_ray(parsed, run_options, &err); /* returns only on failure */
         return status < 0 ? not_started(context, &err) : UNI_EXIT_INTERNAL;
     }
     run_request request;
@@ -227,7 +226,7 @@ static int call_run(cli_context *context, const cli_parsed *parsed)
     int code = UNI_EXIT_OK;
     if (values->verbose)
         uni_log_level_set(UNI_LOG_DEBUG);
-    /* `mpirun unisono run`: rank 0 controls, the others lend it their places. */
+    /* `mpirun unisono run`: rank 0 is the controller, the others lend it their slots. */
     if (uni__hosts_foreign_rank() > 0 && !values->dry_run &&
         (!cli_given(parsed, "launcher") || strcmp(values->launcher, "local") != 0)) {
         return uni__hosts_join_foreign(values->storage, &err) < 0 ? not_started(context, &err)
@@ -253,8 +252,8 @@ static const cli_example run_examples[] = {
       "PyTorch's environment, a name, the newest three checkpoints" },
     { "unisono run -n 4 --set lr=0.01 --set model.width=64 --time-limit 2h -- ./train",
       "a config and a time limit" },
-    { "unisono run --resume digits", "go on with what was stopped, killed or interrupted" },
-    { "unisono run --as-ray train.py --num-workers 2", "a script of Ray's, untouched" },
+    { "unisono run --resume digits", "continue a run that was stopped, killed or interrupted" },
+    { "unisono run --as-ray train.py --num-workers 2", "an unmodified Ray script" },
     { "unisono run -n 8 --dry-run -- ./train", "what would be started" },
     { NULL, NULL },
 };
@@ -262,26 +261,21 @@ static const cli_example run_examples[] = {
 const cli_command cli_run_command = {
     .name = "run",
     .arguments = "-- PROGRAM [ARG...]",
-    .summary = "start N workers of a program and watch over them",
+    .summary = "start N workers of a program and supervise them",
     .description =
-        "Starts N copies of a program, in any language, and makes a run directory for "
-        "their logs, reports and checkpoints. When a "
-        "worker dies, all are started again from the last complete checkpoint, within "
-        "--max-failures; the first cause is named in "
-        "plain words. Ctrl-C asks all ranks to stop together, a second one ends them at "
-        "once. No process is left behind.\n\n"
-        "A program that links libunisono (or imports the Python module) reports through "
-        "its session; any other one by `unisono "
-        "report`. What the workers write is shown with host:rank in front, and kept in "
-        "logs/rank_N.log.\n\n"
-        "A worker finds in its environment: UNISONO_RANK, UNISONO_WORLD_SIZE, "
-        "UNISONO_LOCAL_RANK, UNISONO_LOCAL_WORLD_SIZE and UNISONO_NODE_RANK; "
-        "UNISONO_CONFIG, the config as JSON; UNISONO_CHECKPOINT, the checkpoint directory "
-        "to go on from (not set at the beginning); UNISONO_RUN_DIR, the run's directory; "
-        "UNISONO_ATTEMPT, 1 and one more after each restart; and what --backend asks for. "
-        "docs/environment.md has them all.\n\n"
-        "A program that starts its own workers (a trainer in C or Python) is started by "
-        "itself, not by this command.",
+        "Starts N copies of a program, in any language, and creates a run directory for their "
+        "logs, reports and checkpoints. When a worker dies, the group restarts from the last "
+        "complete checkpoint, up to --max-failures times, and the first cause is named in plain "
+        "words. Ctrl-C asks all ranks to stop together; a second Ctrl-C kills them. No process is "
+        "left behind.\n\nA program that links libunisono (or imports the Python module) reports "
+        "through its session; any other program uses `unisono report`. The workers' output is "
+        "shown with the prefix host:rank and kept in logs/rank_N.log.\n\nA worker's environment "
+        "has UNISONO_RANK, UNISONO_WORLD_SIZE, UNISONO_LOCAL_RANK, UNISONO_LOCAL_WORLD_SIZE and "
+        "UNISONO_NODE_RANK; UNISONO_CONFIG, the config as JSON; UNISONO_CHECKPOINT, the checkpoint "
+        "directory to resume from (not set at the start); UNISONO_RUN_DIR, the run's directory; "
+        "UNISONO_ATTEMPT, which starts at 1 and grows by one with each restart; and what --backend "
+        "requires. docs/environment.md lists them all.\n\nStart a program that creates its own "
+        "workers (a trainer in C or Python) directly, not with this command.",
     .options = run_options,
     .values_size = sizeof(run_values),
     .max_args = -1,

@@ -1,5 +1,5 @@
-/* run_command.h - the parts of `unisono run`: its options, what is asked, what is shown. Only the
- * run_*.c files include this. */
+/* run_command.h - the parts of `unisono run`: its options, the request, the output. For the run_*.c
+ * files only. */
 #ifndef UNISONO_CLI_RUN_COMMAND_H
 #define UNISONO_CLI_RUN_COMMAND_H
 
@@ -21,29 +21,31 @@ typedef struct run_values {
     const char *secret_file;
     long long min_workers;
     long long num_workers, servers, evaluators, max_failures;
-    double cpus, memory, time_limit, progress_timeout, grace, log_cap;
+    double cpus, memory, address_space, time_limit, progress_timeout, grace, log_cap;
     bool use_gpu, quiet, verbose, dry_run, json, no_retry_errors, as_ray, sync_checkpoints;
 } run_values;
 
-/* What the command line, a config file and a run to resume come to. Owns what it points to. */
+/* The request that results from the command line, a config file and a run to resume. Owns what it
+ * points to. */
 typedef struct run_request {
     uni_trainer_options trainer;
     uni_run_options run;
     uni_checkpoint_policy policy;
     uni_value *config;
-    uni_run *resumed; /* the run to go on with, or NULL */
-    const char **program; /* NULL-terminated; strings are argv's or resumed's */
-    const char *sink; /* the sinks of the run that goes on, commas between; NULL: as given */
+    uni_run *resumed; /* the run to resume, or NULL */
+    const char **program; /* NULL-terminated; strings belong to argv or `resumed` */
+    const char *sink; /* sinks of the resumed run, separated by commas; NULL: as given */
     uni__text remembered_sinks;
     char *from_dir, *score;
 } run_request;
 
 int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err) UNI_MUST_USE;
 void cli_run_request_free(run_request *request);
-/* "lr=0.1", "model.layers=[1,2]", "name=x": sets it in the dictionary, nested ones by dots. */
+/* "lr=0.1", "model.layers=[1,2]", "name=x": sets a value in the dictionary; dots address nested
+ * ones. */
 int cli_config_set(uni_value *config, const char *word, uni_error *err) UNI_MUST_USE;
 
-/* --as-ray: this process becomes the script's interpreter; returns only when that was not possible. */
+/* --as-ray: replaces this process by the script's interpreter; returns only on failure. */
 int cli_run_as_ray(const cli_parsed *parsed, const cli_option *options,
                    uni_error *err) UNI_MUST_USE;
 
@@ -54,18 +56,18 @@ typedef struct run_output {
     const run_values *values;
     uni_sink *sinks[CLI_MAX_SINKS];
     int num_sinks;
-    bool bar; /* the terminal has a bar: lines of workers go above it, on the sink thread */
-    cli_log_follower *follower; /* made when the run's directory is known */
-    uni_error problem; /* of the follower: said at the end */
-    pthread_mutex_t lock; /* of said: the library warns from any thread */
-    uni__text said, above; /* warnings for above the bar; what is above it now (sink thread) */
+    bool bar; /* the terminal shows a bar: the sink thread prints the workers' lines above it */
+    cli_log_follower *follower; /* created when the run's directory is known */
+    uni_error problem; /* of the follower; reported at the end */
+    pthread_mutex_t lock; /* guards said: the library warns from any thread */
+    uni__text said, above; /* warnings to print above the bar; what is above it now (sink thread) */
 } run_output;
 
 int cli_run_output_open(run_output *out, cli_context *context, const run_values *values,
                         const run_request *request, uni_error *err) UNI_MUST_USE;
-/* The rest of the workers' output, then frees everything. */
+/* Prints the rest of the workers' output, then frees everything. */
 void cli_run_output_close(run_output *out);
-/* The last block: how it ended, where the files are, what to do next. */
+/* Prints the final block: how the run ended, where the files are, what to do next. */
 void cli_run_conclude(const cli_context *context, const run_values *values, const char *run_dir,
                       const uni_error *err);
 /* --dry-run. Returns the exit code. */

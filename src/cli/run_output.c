@@ -1,7 +1,7 @@
 /*
- * run_output.c - what a person sees of a run: the workers' lines, the progress, and the last block.
+ * run_output.c - the user's view of a run: the workers' lines, the progress, and the final block.
  *
- * Workers' lines go to stdout, everything of ours to stderr. When both are the same terminal, the
+ * Workers' lines go to stdout, our own output to stderr. If both are the same terminal, the
  * progress bar owns it and prints the lines above itself (on the sink thread); otherwise the log
  * follower has its own thread and writes whole lines.
  */
@@ -34,7 +34,7 @@ static int make_follower(run_output *out, const char *run_dir, int num_ranks, bo
 
 /* The first moment that a new run's directory is known; workers may have written already, and are
  * read from the beginning. */
-static void on_start(void *context, const uni_run_info *info)
+static void on_start(void *context, const uni_start_info *info)
 {
     run_output *out = context;
     if (!out->follower &&
@@ -71,7 +71,7 @@ static const char *lines_above(void *context, size_t *size)
     return out->above.data;
 }
 
-/* stdout and stderr are one terminal, which can move its cursor. */
+/* True if stdout and stderr are the same terminal, and it can move its cursor. */
 static bool same_terminal(void)
 {
     struct stat out, err;
@@ -104,8 +104,8 @@ static int add_sink(run_output *out, const char *name, uni_error *err)
     else if (strcmp(name, "mlflow") == 0)
         status = uni_sink_mlflow(sink, NULL, err);
     else if (cli_suggest_of(name, names, nearest, sizeof nearest))
-        return uni_error_set(err, UNI_EINVAL, "--sink %s: there is no such sink. Did you mean %s?",
-                             name, nearest);
+        return uni_error_set(err, UNI_EINVAL, "--sink %s: no such sink. Did you mean %s?", name,
+                             nearest);
     else
         return uni_error_set(err, UNI_EINVAL, "--sink %s: must be one of %s", name, names);
     out->num_sinks += status == 0;
@@ -128,7 +128,7 @@ static int add_display(run_output *out, uni_error *err)
 {
     bool both = isatty(STDOUT_FILENO) && isatty(STDERR_FILENO);
     out->bar = same_terminal();
-    const uni_callback callback = { .on_start = on_start, .context = out };
+    const uni_sink_functions callback = { .on_start = on_start, .context = out };
     const uni_sink_progress_options progress = { .style = out->bar ? 1
                                                           : both   ? 2
                                                                    : 0,
@@ -137,7 +137,7 @@ static int add_display(run_output *out, uni_error *err)
                                                  .no_summary = true };
     if (out->bar)
         uni_log_function_set(on_log, out);
-    UNI_TRY(uni_sink_callback(&out->sinks[out->num_sinks], &callback, err));
+    UNI_TRY(uni_sink_from_functions(&out->sinks[out->num_sinks], &callback, err));
     out->num_sinks++;
     UNI_TRY(uni_sink_progress(&out->sinks[out->num_sinks], &progress, err));
     out->num_sinks++;
@@ -151,8 +151,8 @@ int cli_run_output_open(run_output *out, cli_context *context, const run_values 
     if (!values->quiet && !values->json) {
         UNI_TRY(add_display(out, err));
         if (request->resumed) /* what the logs hold by now was shown then */
-            UNI_TRY(make_follower(out, uni_run_dir(request->resumed), request->trainer.num_workers,
-                                  true, err));
+            UNI_TRY(make_follower(out, uni_run_info_of(request->resumed)->dir,
+                                  request->trainer.num_workers, true, err));
     }
     if (request->sink)
         return add_sinks(out, request->sink, err);
@@ -174,9 +174,9 @@ void cli_run_output_close(run_output *out)
         fputs(out->said.data, out->context->err.out);
     uni__text_free(&out->said);
     uni__text_free(&out->above);
+    /* A reader that went away does not fail the run. */
     if (out->context)
-        clearerr(out->context->out
-                     .out); /* a reader that went away in the middle has not spoilt the run */
+        clearerr(out->context->out.out);
     if (out->problem.code)
         fprintf(out->context->err.out, "unisono run: %s\n", out->problem.message);
     for (int i = 0; i < out->num_sinks; i++)
@@ -184,7 +184,7 @@ void cli_run_output_close(run_output *out)
     *out = (run_output){ 0 };
 }
 
-/* ---- the last block ---- */
+/* ---- the final block ---- */
 
 static void fact(const cli_terminal *terminal, const char *label, const char *text)
 {
@@ -194,12 +194,12 @@ static void fact(const cli_terminal *terminal, const char *label, const char *te
 
 static void conclude_success(const cli_terminal *terminal, uni_run *run)
 {
-    const uni_value *about = uni_run_description(run);
+    const uni_value *about = uni_run_info_of(run)->description;
     char took[CLI_SHORT], mark[64], text[1200];
     long long restarts = uni_dict_get_int(about, "attempt", 1) - 1;
     cli_status_text(terminal, UNI_RUN_SUCCEEDED, mark, sizeof mark);
     cli_styled(terminal, CLI_GOOD, mark);
-    fprintf(terminal->out, " %s%s%s in %s", cli_begin(terminal, CLI_BOLD), uni_run_id(run),
+    fprintf(terminal->out, " %s%s%s in %s", cli_begin(terminal, CLI_BOLD), uni_run_info_of(run)->id,
             cli_end(terminal, CLI_BOLD), cli_duration(cli_run_seconds(run, 0), took));
     if (restarts > 0)
         fprintf(terminal->out, ", with %lld restart%s", restarts, restarts == 1 ? "" : "s");
@@ -221,9 +221,9 @@ static void conclude_success(const cli_terminal *terminal, uni_run *run)
                  best && strcmp(best, latest) != 0 ? best : "");
         fact(terminal, "checkpoint", text);
     }
-    fact(terminal, "results", uni_run_dir(run));
+    fact(terminal, "results", uni_run_info_of(run)->dir);
     if (metrics.size) {
-        snprintf(text, sizeof text, "unisono plot %s", uni_run_id(run));
+        snprintf(text, sizeof text, "unisono plot %s", uni_run_info_of(run)->id);
         fact(terminal, "next", text);
     }
     uni__text_free(&metrics);
@@ -246,8 +246,8 @@ void cli_run_conclude(const cli_context *context, const run_values *values, cons
     if (err) {
         fputc('\n', terminal->out);
         cli_explain(terminal, run, 20);
-        fprintf(terminal->out, "\n  %sThe run is in%s %s\n", cli_begin(terminal, CLI_DIM),
-                cli_end(terminal, CLI_DIM), uni_run_dir(run));
+        fprintf(terminal->out, "\n  %sRun directory:%s %s\n", cli_begin(terminal, CLI_DIM),
+                cli_end(terminal, CLI_DIM), uni_run_info_of(run)->dir);
     }
     uni_run_close(run);
 }

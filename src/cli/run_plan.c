@@ -1,4 +1,4 @@
-/* run_plan.c - `unisono run --dry-run`: the plan for people. What all ranks share is said once. */
+/* run_plan.c - `unisono run --dry-run`: prints the plan. What all ranks share is printed once. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ static void fact(const cli_terminal *terminal, const char *label, const char *te
             cli_end(terminal, CLI_DIM), text);
 }
 
-/* The same in every rank's environment. */
+/* True if every rank's environment has the same value. */
 static bool is_shared(const uni_value *workers, const char *name, const uni_value *value)
 {
     for (size_t i = 0; i < uni_list_size(workers); i++) {
@@ -78,7 +78,7 @@ static void print_facts(const cli_terminal *terminal, const run_request *request
     fact(terminal, "workers", text);
     fact(terminal, "backend", request->trainer.backend);
     if (uni_value_is_number(uni_dict_get(plan, "cpus_per_worker")))
-        fact(terminal, "CPUs of each",
+        fact(terminal, "CPUs/worker",
              cli_number(uni_dict_get_float(plan, "cpus_per_worker", 0), text));
     fact(terminal, "directory",
          uni_dict_get_string(plan, "run_dir", uni_dict_get_string(plan, "logdir", "?")));
@@ -95,7 +95,7 @@ static void print_facts(const cli_terminal *terminal, const run_request *request
     if (request->run.time_limit > 0)
         fact(terminal, "time limit", cli_duration(request->run.time_limit, text));
     if (request->run.from_checkpoint)
-        fact(terminal, "begins from", request->run.from_checkpoint);
+        fact(terminal, "starts from", request->run.from_checkpoint);
     if (request->run.resume_run)
         fact(terminal, "resumes", request->run.resume_run);
 }
@@ -108,7 +108,7 @@ int cli_run_show_plan(cli_context *context, const run_values *values, const run_
         return cli_print_json(context, plan);
     const uni_value *workers = uni_dict_get(plan, "workers"),
                     *warnings = uni_dict_get(plan, "warnings");
-    fprintf(terminal->out, "%sThis would be started%s (--dry-run: nothing was)\n\n",
+    fprintf(terminal->out, "%sThis would be started%s (--dry-run: nothing was started)\n\n",
             cli_begin(terminal, CLI_BOLD), cli_end(terminal, CLI_BOLD));
     print_facts(terminal, request, plan);
     for (size_t i = 0; i < uni_list_size(warnings); i++)

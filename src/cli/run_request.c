@@ -1,11 +1,13 @@
 /*
- * run_request.c - from the words of `unisono run` to the trainer's options: the config from its
- * file and --set, the checkpoint policy, and for --resume what run.json remembers of the run.
+ * run_request.c - turns the arguments of `unisono run` into the trainer's options: the config from
+ * its file and --set, the checkpoint policy, and for --resume what run.json recorded.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shared.h"
+#include "train/shared.h"
 #include "base/log.h"
 #include "cli/run_command.h"
 #include "train/hosts_join.h"
@@ -22,8 +24,8 @@ static uni_value *json_or_text(const char *text)
     return uni_value_string(text);
 }
 
-/* Dictionaries have one owner, so a nested set rebuilds the path: copy the child, set in it, put it
- * back. */
+/* Dictionaries have one owner, so setting a nested value rebuilds the path: copy the child, set the
+ * value in it, put it back. */
 static int set_path(uni_value *dict, const char *path, size_t length, const char *text,
                     uni_error *err)
 {
@@ -42,8 +44,8 @@ static int set_path(uni_value *dict, const char *path, size_t length, const char
     const uni_value *there = uni_dict_get(dict, key);
     if (there && uni_value_type_of(there) != UNI_TYPE_DICT)
         return uni_error_set(err, UNI_EINVAL,
-                             "--set: \"%s\" is a %s in the config, not a dictionary to reach into",
-                             key, uni_value_type_name(uni_value_type_of(there)));
+                             "--set: \"%s\" is a %s in the config, not a dictionary", key,
+                             uni__value_type_name(uni_value_type_of(there)));
     uni_value *child = there ? uni_value_copy(there) : uni_value_dict();
     int status = child ? set_path(child, path + part + 1, length - part - 1, text, err)
                        : uni_error_set(err, UNI_ENOMEM, "no memory for the config");
@@ -68,13 +70,13 @@ int cli_config_set(uni_value *config, const char *word, uni_error *err)
 static int make_config(run_request *out, const run_values *values, uni_error *err)
 {
     const uni_value *before =
-        out->resumed ? uni_dict_get(uni_run_description(out->resumed), "config") : NULL;
+        out->resumed ? uni_dict_get(uni_run_info_of(out->resumed)->description, "config") : NULL;
     if (values->config) {
         UNI_TRY(uni_json_read_file(&out->config, values->config, err));
         if (uni_value_type_of(out->config) != UNI_TYPE_DICT)
-            return uni_error_set(
-                err, UNI_EINVAL, "--config %s: a dictionary is needed, the file holds a %s",
-                values->config, uni_value_type_name(uni_value_type_of(out->config)));
+            return uni_error_set(err, UNI_EINVAL, "--config %s: expected a dictionary, got a %s",
+                                 values->config,
+                                 uni__value_type_name(uni_value_type_of(out->config)));
     } else {
         out->config = before ? uni_value_copy(before) : uni_value_dict();
     }
@@ -96,7 +98,8 @@ static int make_policy(run_request *out, const run_values *values, uni_error *er
     else if (strcmp(values->keep, "none") == 0)
         out->policy.num_to_keep = UNI_KEEP_NONE;
     else if (end == values->keep || *end || number < 1 || number > 1000000)
-        return uni_error_set(err, UNI_EINVAL, "--keep %s: must be a number from 1, all, or none",
+        return uni_error_set(err, UNI_EINVAL,
+                             "--keep %s: must be a number (at least 1), all, or none",
                              values->keep);
     else
         out->policy.num_to_keep = (int)number;
@@ -123,11 +126,12 @@ static int make_policy(run_request *out, const run_values *values, uni_error *er
 static int find_newest_resumable(void *context, uni_run *run, uni_error *err)
 {
     (void)err;
-    if (uni_run_is_live(run) || uni_run_status_of(run) == UNI_RUN_SUCCEEDED ||
-        !uni_list_size(uni_dict_get(uni_run_description(run), "program")) ||
-        uni_run_check_owner(uni_run_dir(run), NULL) < 0) /* others' runs in a shared storage */
+    if (uni_run_is_live(run) || uni_run_info_of(run)->status == UNI_RUN_SUCCEEDED ||
+        !uni_list_size(uni_dict_get(uni_run_info_of(run)->description, "program")) ||
+        uni__run_check_owner(uni_run_info_of(run)->dir, NULL) <
+            0) /* others' runs in a shared storage */
         return 0;
-    *(char **)context = strdup(uni_run_dir(run));
+    *(char **)context = strdup(uni_run_info_of(run)->dir);
     return UNI_EEND;
 }
 
@@ -140,10 +144,9 @@ static int open_resumed(run_request *out, const run_values *values, uni_error *e
         if (status < 0 && status != UNI_EEND)
             return status;
         if (!newest)
-            return uni_error_set(
-                err, UNI_EINVAL,
-                "--resume: no run here was stopped, failed or interrupted; `unisono ls` "
-                "lists them");
+            return uni_error_set(err, UNI_EINVAL,
+                                 "--resume: no stopped, failed or interrupted run found; `unisono "
+                                 "ls` lists all runs");
         name = newest;
     }
     int status = uni__run_open_own(&out->resumed, name, values->storage, err);
@@ -152,21 +155,20 @@ static int open_resumed(run_request *out, const run_values *values, uni_error *e
         return status;
     if (uni_run_is_live(out->resumed))
         return uni_error_set(err, UNI_EBUSY,
-                             "--resume: %s is running; `unisono logs -f %s` watches it",
-                             uni_run_id(out->resumed), uni_run_id(out->resumed));
-    if (uni_run_status_of(out->resumed) == UNI_RUN_SUCCEEDED)
-        return uni_error_set(
-            err, UNI_EINVAL,
-            "--resume: %s succeeded, there is nothing to go on with; --from-checkpoint %s "
-            "begins a new run where it ended",
-            uni_run_id(out->resumed), uni_run_id(out->resumed));
-    out->run.resume_run = uni_run_dir(out->resumed);
+                             "--resume: %s is still running; follow it with `unisono logs -f %s`",
+                             uni_run_info_of(out->resumed)->id, uni_run_info_of(out->resumed)->id);
+    if (uni_run_info_of(out->resumed)->status == UNI_RUN_SUCCEEDED)
+        return uni_error_set(err, UNI_EINVAL,
+                             "--resume: %s succeeded, so there is nothing to resume; "
+                             "--from-checkpoint %s starts a new run where it ended",
+                             uni_run_info_of(out->resumed)->id, uni_run_info_of(out->resumed)->id);
+    out->run.resume_run = uni_run_info_of(out->resumed)->dir;
     return 0;
 }
 
 static void remember_hosts(run_request *out, const cli_parsed *parsed)
 {
-    const uni_value *about = uni_run_description(out->resumed);
+    const uni_value *about = uni_run_info_of(out->resumed)->description;
     const uni_value *options = uni_dict_get(about, "options");
     bool foreign = uni__hosts_foreign_rank() >= 0;
     if (!cli_given(parsed, "launcher") && !foreign)
@@ -187,7 +189,8 @@ static void remember_hosts(run_request *out, const cli_parsed *parsed)
         out->trainer.min_workers = (int)uni_dict_get_int(options, "min_workers", 0);
 }
 
-/* Those that --sink can name; what only shows something on the terminal is made anew. */
+/* Restores the sinks that --sink can name; those that only show something on the terminal are
+ * created anew. */
 static void remember_sinks(run_request *out, const uni_value *options)
 {
     static const char *const known[] = { "csv", "json", "print", "tensorboard", "mlflow" };
@@ -202,7 +205,7 @@ static void remember_sinks(run_request *out, const uni_value *options)
     out->sink = out->remembered_sinks.size ? out->remembered_sinks.data : "none";
 }
 
-/* Their values are not recorded, because they may be secrets. */
+/* Environment values are not recorded, because they may be secrets. */
 static void miss_environment(const uni_value *options, const cli_parsed *parsed)
 {
     const uni_value *names = uni_dict_get(options, "environment");
@@ -213,17 +216,19 @@ static void miss_environment(const uni_value *options, const cli_parsed *parsed)
         uni__text_add_format(&missing, "%s%s", missing.size ? ", " : "",
                              uni_value_as_string(uni_list_get(names, i), "?"));
     if (missing.size)
-        uni__warn("--resume: the values of --env are not recorded, they may be secrets; give them "
-                  "again if the program needs them: %s",
+        uni__warn("--resume: values of --env are not recorded because they may be secrets; give "
+                  "them again if the program needs them: %s",
                   missing.data);
     uni__text_free(&missing);
 }
 
 static void remember_resources(run_request *out, const cli_parsed *parsed)
 {
-    const uni_value *options = uni_dict_get(uni_run_description(out->resumed), "options");
+    const uni_value *options = uni_dict_get(uni_run_info_of(out->resumed)->description, "options");
     if (!cli_given(parsed, "memory"))
         out->trainer.memory_per_worker = uni_dict_get_float(options, "memory_per_worker", 0);
+    if (!cli_given(parsed, "address-space"))
+        out->trainer.address_space_limit = uni_dict_get_float(options, "address_space_limit", 0);
     if (!cli_given(parsed, "use-gpu"))
         out->trainer.use_gpu = uni_dict_get_bool(options, "use_gpu", false);
     if (!cli_given(parsed, "chdir"))
@@ -235,10 +240,10 @@ static void remember_resources(run_request *out, const cli_parsed *parsed)
     miss_environment(options, parsed);
 }
 
-/* What was asked then counts where nothing is asked now. */
+/* Recorded options apply unless the command line sets them. */
 static void remember(run_request *out, const cli_parsed *parsed)
 {
-    const uni_value *about = uni_run_description(out->resumed);
+    const uni_value *about = uni_run_info_of(out->resumed)->description;
     const uni_value *options = uni_dict_get(about, "options");
     /* num_workers in the file counts all processes. */
     int servers = (int)uni_dict_get_int(about, "servers", 0),
@@ -255,7 +260,7 @@ static void remember(run_request *out, const cli_parsed *parsed)
     if (!cli_given(parsed, "backend"))
         out->trainer.backend = uni_dict_get_string(about, "backend", "none");
     if (!cli_given(parsed, "max-failures")) {
-        /* The file says 0 for none; in the options 0 would be the default. */
+        /* The file has 0 for none; in the options 0 would mean the default. */
         int64_t failures = uni_dict_get_int(options, "max_failures", out->trainer.max_failures);
         out->trainer.max_failures = failures == 0 ? UNI_NO_RETRIES : (int)failures;
     }
@@ -280,22 +285,21 @@ static void remember(run_request *out, const cli_parsed *parsed)
     out->trainer.name = uni_dict_get_string(about, "name", NULL);
 }
 
-/* ---- all of it ---- */
+/* ---- the whole request ---- */
 
 static int make_program(run_request *out, const cli_parsed *parsed, uni_error *err)
 {
     const uni_value *before =
-        out->resumed ? uni_dict_get(uni_run_description(out->resumed), "program") : NULL;
+        out->resumed ? uni_dict_get(uni_run_info_of(out->resumed)->description, "program") : NULL;
     size_t count = parsed->num_args ? (size_t)parsed->num_args : uni_list_size(before);
     if (count == 0 && out->resumed)
-        return uni_error_set(
-            err, UNI_EINVAL,
-            "%s is not the run of a program but of a function: start its own program again, "
-            "or give one after --",
-            uni_run_id(out->resumed));
+        return uni_error_set(err, UNI_EINVAL,
+                             "%s ran a train function, not a program: start the program that "
+                             "contains it again, or give a program after --",
+                             uni_run_info_of(out->resumed)->id);
     if (count == 0)
         return uni_error_set(err, UNI_EINVAL,
-                             "which program? For example: unisono run -n 2 -- python3 train.py");
+                             "no program given; for example: unisono run -n 2 -- python3 train.py");
     out->program = calloc(count + 1, sizeof *out->program);
     if (!out->program)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the program's words");
@@ -306,19 +310,18 @@ static int make_program(run_request *out, const cli_parsed *parsed, uni_error *e
     return 0;
 }
 
-/* A checkpoint's or a run's path, or the name of a run. */
+/* The path of a checkpoint or a run, or the name of a run. */
 static int make_from(run_request *out, const run_values *values, uni_error *err)
 {
     uni_run *run = NULL;
     if (!values->from_checkpoint)
         return 0;
     if (values->resume)
-        return uni_error_set(
-            err, UNI_EINVAL,
-            "--resume and --from-checkpoint exclude each other: the first goes on in the old run, "
-            "the second begins a new one");
+        return uni_error_set(err, UNI_EINVAL,
+                             "--resume and --from-checkpoint are mutually exclusive: the first "
+                             "continues the old run, the second starts a new one");
     if (uni_run_open(&run, values->from_checkpoint, values->storage, NULL) == 0)
-        out->from_dir = strdup(uni_run_dir(run));
+        out->from_dir = strdup(uni_run_info_of(run)->dir);
     else
         out->from_dir = strdup(values->from_checkpoint);
     uni_run_close(run);
@@ -329,33 +332,35 @@ static int make_from(run_request *out, const run_values *values, uni_error *err)
 static int check_numbers(const run_values *values, uni_error *err)
 {
     if (values->num_workers > 65536)
-        return uni_error_set(err, UNI_EINVAL, "--num-workers %lld: at most 65536 are possible",
+        return uni_error_set(err, UNI_EINVAL, "--num-workers %lld: must be at most 65536",
                              values->num_workers);
     if (values->num_workers < 1)
-        return uni_error_set(err, UNI_EINVAL, "--num-workers %lld: at least 1 worker is needed",
+        return uni_error_set(err, UNI_EINVAL, "--num-workers %lld: must be at least 1",
                              values->num_workers);
     if (values->servers < 0 || values->servers > 4096)
-        return uni_error_set(err, UNI_EINVAL, "--servers %lld: from 0 to 4096", values->servers);
+        return uni_error_set(err, UNI_EINVAL, "--servers %lld: must be from 0 to 4096",
+                             values->servers);
     if (values->evaluators < 0 || values->evaluators > 1)
-        return uni_error_set(err, UNI_EINVAL, "--evaluators %lld: 0 or 1", values->evaluators);
+        return uni_error_set(err, UNI_EINVAL, "--evaluators %lld: must be 0 or 1",
+                             values->evaluators);
     if (values->max_failures < -1 || values->max_failures > 1000000)
         return uni_error_set(err, UNI_EINVAL,
-                             "--max-failures %lld: up to 1000000; 0 is none, -1 without limit",
+                             "--max-failures %lld: must be from -1 (without limit) to 1000000",
                              values->max_failures);
     if (values->cpus < 0 || !isfinite(values->cpus))
-        return uni_error_set(err, UNI_EINVAL, "--cpus must be above 0");
+        return uni_error_set(err, UNI_EINVAL, "--cpus must be greater than 0");
     return 0;
 }
 
-/* Everybody can read the command lines of all processes. */
+/* All users can read the command lines of all processes. */
 static void warn_visible(const run_values *values)
 {
     for (int i = 0; i < values->env.count; i++) {
         const char *word = values->env.items[i];
         int name = (int)strcspn(word, "=");
         if (word[name] && uni__variable_is_secret(word))
-            uni__warn("--env %.*s=...: other users can see the value in the list of processes; "
-                      "write --env %.*s to take it from the environment, or use --env-file",
+            uni__warn("--env %.*s=...: other users can see the value with `ps`; use --env %.*s to "
+                      "take it from the environment, or --env-file",
                       name, word, name, word);
     }
 }
@@ -380,6 +385,7 @@ int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
         .min_workers = (int)values->min_workers,
         .cpus_per_worker = values->cpus,
         .memory_per_worker = values->memory,
+        .address_space_limit = values->address_space,
         .use_gpu = values->use_gpu,
         .name = values->name,
         .storage_path = values->storage,
@@ -395,9 +401,10 @@ int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
     bool foreign = uni__hosts_foreign_rank() >= 0;
     if (foreign && !cli_given(parsed, "launcher"))
         out->trainer.launcher = "mpi";
+    /* 0: as many workers as there are slots. */
     if ((foreign || strcmp(out->trainer.launcher, "local") != 0) &&
         !cli_given(parsed, "num-workers"))
-        out->trainer.num_workers = 0; /* as many as there are slots */
+        out->trainer.num_workers = 0;
     out->run.time_limit = values->time_limit;
     out->run.progress_timeout = values->progress_timeout;
     out->run.synchronous_checkpoints = values->sync_checkpoints;

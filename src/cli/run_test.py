@@ -111,7 +111,7 @@ class Runs(Base):
         self.assertIn("rank 0 ended with exit code 9", self.call("why").stdout)
 
     def test_killed_from_outside_again_and_again(self):
-        """With restarts without limit an outside kill is no reason to give up; the same crash twice is."""
+        """With restarts without limit an outside kill does not end the run; the same crash twice does."""
         script = 'echo x >> $D/starts; [ $(wc -l < $D/starts) -gt 3 ] || kill -%s $$'
         self.run_script(script % "KILL", "-f", "-1", workers=1)
         self.assertEqual(self.about()["attempt"], 4)
@@ -249,14 +249,22 @@ class Checkpoints(Base):
         about = self.about()
         self.assertEqual((about["options"]["num_to_keep"], about["attempt"]), (5, 4))
 
+    def test_memory_is_reserved_and_address_space_limited(self):
+        own = subprocess.run("ulimit -v", shell=True, text=True, capture_output=True, check=True).stdout.strip()
+        self.assertIn("│ %s\n" % own, self.run_script("ulimit -v", "--memory", "1G", workers=1).stdout.replace("|", "│"))
+        self.assertIn("│ 2097152\n", self.run_script("ulimit -v", "--address-space", "2G", workers=1).stdout.replace("|", "│"))
+        done = self.run_script("true", "--memory", "900T", code=125)
+        self.assertIn("reserve less with memory_per_worker (--memory)", done.stderr)
+
     def test_resume_keeps_place_limits_and_sinks(self):
         elsewhere = os.path.join(self.root, "elsewhere")
         os.mkdir(elsewhere)
         self.run_script("pwd; $U report loss=1; exit 4", "-f", "0", "--chdir", elsewhere, "--sink", "json", "--memory", "2G",
-                        "--time-limit", "1h", "--env", "TOKEN=dont-tell", code=4, workers=1)
+                        "--address-space", "4G", "--time-limit", "1h", "--env", "TOKEN=dont-tell", code=4, workers=1)
         asked = self.about()["options"]
         self.assertEqual((asked["working_directory"], asked["memory_per_worker"], asked["time_limit"], asked["environment"]),
                          (elsewhere, 2 << 30, 3600, ["TOKEN"]))
+        self.assertEqual(asked["address_space_limit"], 4 << 30)
         self.assertNotIn("dont-tell", json.dumps(self.about()))
         os.remove(os.path.join(self.about()["dir"], "results.json"))
         done = self.call("run", "--resume", "test", code=4)
@@ -274,7 +282,7 @@ class Checkpoints(Base):
         try:
             script = "mkdir -p $D/big; head -c 4000000 /dev/zero > $D/big/x; $U report loss=1 --checkpoint $D/big || exit 5"
             done = self.run_script(script, code=74, workers=1)
-            self.assertIn("found the disk full", done.stderr)
+            self.assertIn("ran out of disk space", done.stderr)
             about = self.about()
             self.assertEqual((about["cause"]["class"], about["cause"]["rank"], about["attempt"]), ("disk_full", 0, 1))
         finally:
@@ -292,7 +300,7 @@ class Checkpoints(Base):
             about = self.about()
             self.assertEqual((about["status"], about["cause"]["class"]), ("failed", "disk_full"))
             self.assertNotIn(".reserve", os.listdir(about["dir"]))
-            self.assertIn("found the disk full", self.call("why", "test").stdout)
+            self.assertIn("ran out of disk space", self.call("why", "test").stdout)
         finally:
             subprocess.run(["umount", "-l", self.storage], check=True)
 
@@ -365,7 +373,7 @@ class Signals(Base):
         self.assertEqual(self.about()["status"], "interrupted")
         why = self.call("why").stdout
         self.assertIn("controller", why)
-        # Nobody wrote anything after the first milliseconds; how long it ran is still known.
+        # Nothing was written after the first milliseconds; the duration is still known.
         number, unit = re.search(r" after ([0-9.]+) (m?s)", why).groups()
         self.assertGreaterEqual(float(number) * (1e-3 if unit == "ms" else 1), 0.6, why)
 

@@ -41,7 +41,7 @@ void cli_status_text(const cli_terminal *terminal, uni_run_status status, char *
              uni_run_status_name(status));
 }
 
-/* The later of `last` and when the file was written last. */
+/* The later of `last` and the file's mtime. */
 static double later(double last, const char *dir, const char *name)
 {
     struct stat info;
@@ -54,25 +54,26 @@ static double later(double last, const char *dir, const char *name)
     return last;
 }
 
-/* Of a run whose controller was killed: the agent dates the workers' logs when it ends them for that reason. Where it was killed too, what was written last counts. */
+/* For a run whose controller was killed: the agent touches the workers' logs when it ends them for
+ * that reason. If the agent was killed too, the last write counts. */
 static double last_sign_of_life(const uni_run *run)
 {
-    const uni_value *about = uni_run_description(run);
+    const uni_value *about = uni_run_info_of(run)->description;
     double last = uni_dict_get_float(about, "updated", 0);
-    last = later(last, uni_run_dir(run), "results.jsonl");
-    last = later(last, uni_run_dir(run), "journal.jsonl");
+    last = later(last, uni_run_info_of(run)->dir, "results.jsonl");
+    last = later(last, uni_run_info_of(run)->dir, "journal.jsonl");
     int64_t num_workers = uni_dict_get_int(about, "num_workers", 0);
     for (int64_t rank = 0; rank < num_workers; rank++) {
         char name[48];
         snprintf(name, sizeof name, "logs/rank_%lld.log", (long long)rank);
-        last = later(last, uni_run_dir(run), name);
+        last = later(last, uni_run_info_of(run)->dir, name);
     }
     return last;
 }
 
 double cli_run_seconds(const uni_run *run, double now)
 {
-    const uni_value *about = uni_run_description(run);
+    const uni_value *about = uni_run_info_of(run)->description;
     double end = uni_dict_get_float(about, "finished", 0);
     if (uni_run_is_live(run))
         end = now;
@@ -104,7 +105,7 @@ void cli_add_word(uni__text *out, const char *word)
 
 void cli_run_what(const uni_run *run, uni__text *out)
 {
-    const uni_value *about = uni_run_description(run);
+    const uni_value *about = uni_run_info_of(run)->description;
     const uni_value *program = uni_dict_get(about, "program");
     for (size_t i = 0; i < uni_list_size(program); i++)
         cli_add_word(out, uni_value_as_string(uni_list_get(program, i), "?"));
@@ -116,8 +117,8 @@ void cli_run_what(const uni_run *run, uni__text *out)
 
 bool cli_run_resumable(const uni_run *run)
 {
-    return !uni_run_is_live(run) && uni_run_status_of(run) != UNI_RUN_SUCCEEDED &&
-           uni_list_size(uni_dict_get(uni_run_description(run), "program")) > 0;
+    return !uni_run_is_live(run) && uni_run_info_of(run)->status != UNI_RUN_SUCCEEDED &&
+           uni_list_size(uni_dict_get(uni_run_info_of(run)->description, "program")) > 0;
 }
 
 /* ---- the last reports ---- */
@@ -142,7 +143,7 @@ static char *read_tail(const char *path, size_t *size)
     return text;
 }
 
-/* Top-level non-finite numbers, which are null in the file. */
+/* Restores top-level non-finite numbers, which are null in the file. */
 static uni_value *metrics_of(const uni_value *line)
 {
     uni_value *metrics = uni_value_copy(uni_dict_get(line, "metrics"));
@@ -160,8 +161,9 @@ static uni_value *metrics_of(const uni_value *line)
 static int keep_line(uni_value **by_rank, size_t num_ranks, const uni_value *line)
 {
     int64_t rank = uni_dict_get_int(line, "rank", -1);
+    /* The scan goes backwards: the first report found is the rank's last. */
     if (rank < 0 || (size_t)rank >= num_ranks || by_rank[rank])
-        return 0; /* backwards: the first one met is the last of that rank */
+        return 0;
     uni_value *entry = uni_value_dict();
     if (uni_dict_take(entry, "rank", uni_value_int(rank)) < 0 ||
         uni_dict_take(entry, "attempt", uni_value_int(uni_dict_get_int(line, "attempt", 1))) < 0 ||
@@ -175,7 +177,7 @@ static int keep_line(uni_value **by_rank, size_t num_ranks, const uni_value *lin
     return 1;
 }
 
-/* Goes backwards through the lines until every rank was seen. */
+/* Scans the lines backwards until every rank was found. */
 static void scan_tail(char *text, size_t size, uni_value **by_rank, size_t num_ranks)
 {
     size_t seen = 0;
@@ -194,11 +196,11 @@ static void scan_tail(char *text, size_t size, uni_value **by_rank, size_t num_r
 
 uni_value *cli_last_reports(const uni_run *run)
 {
-    int64_t workers = uni_dict_get_int(uni_run_description(run), "num_workers", 1);
+    int64_t workers = uni_dict_get_int(uni_run_info_of(run)->description, "num_workers", 1);
     size_t num_ranks = workers > 0 && workers < 100000 ? (size_t)workers : 1;
     uni_value *list = uni_value_list();
     uni_value **by_rank = calloc(num_ranks, sizeof *by_rank);
-    char *path = uni__path_join(uni_run_dir(run), "results.jsonl", NULL);
+    char *path = uni__path_join(uni_run_info_of(run)->dir, "results.jsonl", NULL);
     size_t size = 0;
     char *text = path ? read_tail(path, &size) : NULL;
     if (text && by_rank)
@@ -214,8 +216,8 @@ uni_value *cli_last_reports(const uni_run *run)
 
 int64_t cli_run_iterations(const uni_run *run)
 {
-    int64_t most = uni_dict_get_int(uni_run_description(run), "iterations", 0);
-    if (!uni_run_is_live(run) && uni_run_status_of(run) != UNI_RUN_INTERRUPTED)
+    int64_t most = uni_dict_get_int(uni_run_info_of(run)->description, "iterations", 0);
+    if (!uni_run_is_live(run) && uni_run_info_of(run)->status != UNI_RUN_INTERRUPTED)
         return most;
     uni_value *reports = cli_last_reports(run);
     for (size_t i = 0; i < uni_list_size(reports); i++) {
@@ -245,14 +247,16 @@ static uni_value *describe_checkpoint(const char *run_dir, const char *name)
         status = uni_dict_take(entry, "error", uni_value_string(err.message)) < 0;
     else if (!status)
         status =
-            uni_dict_take(entry, "number", uni_value_int(uni_checkpoint_number(checkpoint))) < 0 ||
-            uni_dict_take(entry, "iteration", uni_value_int(uni_checkpoint_iteration(checkpoint))) <
-                0 ||
-            uni_dict_take(entry, "time", uni_value_float(uni_checkpoint_timestamp(checkpoint))) <
-                0 ||
+            uni_dict_take(entry, "number",
+                          uni_value_int(uni_checkpoint_info_of(checkpoint)->number)) < 0 ||
+            uni_dict_take(entry, "iteration",
+                          uni_value_int(uni_checkpoint_info_of(checkpoint)->iteration)) < 0 ||
+            uni_dict_take(entry, "time",
+                          uni_value_float(uni_checkpoint_info_of(checkpoint)->timestamp)) < 0 ||
             uni_dict_take(entry, "bytes",
-                          uni_value_int((int64_t)uni_checkpoint_bytes(checkpoint))) < 0 ||
-            uni_dict_take(entry, "metrics", uni_value_copy(uni_checkpoint_metrics(checkpoint))) < 0;
+                          uni_value_int((int64_t)uni_checkpoint_info_of(checkpoint)->bytes)) < 0 ||
+            uni_dict_take(entry, "metrics",
+                          uni_value_copy(uni_checkpoint_info_of(checkpoint)->metrics)) < 0;
     uni_checkpoint_close(checkpoint);
     free(path);
     if (status) {
@@ -265,13 +269,13 @@ static uni_value *describe_checkpoint(const char *run_dir, const char *name)
 uni_value *cli_checkpoints(const uni_run *run)
 {
     uni_value *list = uni_value_list();
-    char *dir = uni__path_join(uni_run_dir(run), "checkpoints", NULL);
+    char *dir = uni__path_join(uni_run_info_of(run)->dir, "checkpoints", NULL);
     struct dirent **names = NULL;
     int count = dir ? scandir(dir, &names, is_checkpoint, alphasort) : 0;
     bool failed = list == NULL;
     for (int i = 0; i < count; i++) {
-        failed = failed ||
-                 uni_list_take(list, describe_checkpoint(uni_run_dir(run), names[i]->d_name)) < 0;
+        failed = failed || uni_list_take(list, describe_checkpoint(uni_run_info_of(run)->dir,
+                                                                   names[i]->d_name)) < 0;
         free(names[i]);
     }
     free(names);
@@ -283,14 +287,14 @@ uni_value *cli_checkpoints(const uni_run *run)
     return list;
 }
 
-/* ---- for programs, and one line ---- */
+/* ---- as JSON, and as one line ---- */
 
 uni_value *cli_run_json(const uni_run *run)
 {
-    uni_value *copy = uni_value_copy(uni_run_description(run));
-    const char *status = uni_run_status_name(uni_run_status_of(run));
+    uni_value *copy = uni_value_copy(uni_run_info_of(run)->description);
+    const char *status = uni_run_status_name(uni_run_info_of(run)->status);
     if (copy && (uni_dict_take(copy, "status", uni_value_string(status)) < 0 ||
-                 uni_dict_take(copy, "dir", uni_value_string(uni_run_dir(run))) < 0)) {
+                 uni_dict_take(copy, "dir", uni_value_string(uni_run_info_of(run)->dir)) < 0)) {
         uni_value_free(copy);
         copy = NULL;
     }

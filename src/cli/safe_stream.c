@@ -9,9 +9,9 @@
 #include "base/safe_text.h"
 #include "cli/safe_stream.h"
 
-#define MARK_SIZE 13 /* 0xff, which is in no UTF-8 text, and 12 random letters */
+#define MARK_SIZE 13 /* 0xff, which never occurs in UTF-8, and 12 random letters */
 
-/* All that the command sends: styles, colours of series, and what redraws. */
+/* All sequences that the command sends: styles, colours of series, and redrawing. */
 static const char *const sequences[] = {
     "[0m",  "[1m",  "[2m",  "[31m", "[32m", "[33m", "[34m", "[35m",
     "[36m", "[95m", "[96m", "[H",   "[2J",  "[1A",  "[2K",
@@ -22,7 +22,7 @@ struct cli_safe {
     int fd;
     char mark[MARK_SIZE + 1];
     char marked[NUM_SEQUENCES][MARK_SIZE + 8];
-    char held[MARK_SIZE + 4]; /* the beginning of a mark or a character whose rest is to come */
+    char held[MARK_SIZE + 4]; /* the beginning of an incomplete mark or character */
     size_t num_held;
 };
 
@@ -48,7 +48,7 @@ const char *cli_safe_sequence(const cli_safe *safe, const char *sequence)
     return "";
 }
 
-/* The character at the end may be cut off. */
+/* True for an incomplete UTF-8 character at the end of a write. */
 static bool is_beginning(const char *text, size_t length)
 {
     unsigned char first = (unsigned char)text[0];
@@ -61,7 +61,7 @@ static bool is_beginning(const char *text, size_t length)
     return true;
 }
 
-/* Returns how many bytes at the end were left, because their rest is to come (0 with `last`). */
+/* Returns how many bytes at the end are incomplete and were left (0 with `last`). */
 static size_t render(const cli_safe *safe, uni__text *out, const char *text, size_t size, bool last)
 {
     char escape[UNI__ESCAPE_SIZE];

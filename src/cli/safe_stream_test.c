@@ -1,4 +1,5 @@
-/* safe_stream_test.c - nothing that a terminal obeys gets through, but what the command sends. */
+/* safe_stream_test.c - nothing that a terminal interprets gets through, except what the command
+ * sends. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,7 +62,7 @@ static void test_own_sequences(void **state)
     FILE *stream = open_stream(&safe, &fd), *second = open_stream(&other, &other_fd);
     fprintf(stream, "%sbold%s", cli_safe_sequence(safe, "[1m"), cli_safe_sequence(safe, "[0m"));
     assert_string_equal(cli_safe_sequence(safe, "]0;"), "");
-    /* The mark of another stream is text, and so is the beginning of one. */
+    /* The mark of another stream is plain text, and so is an incomplete one. */
     fprintf(stream, "%.3s", cli_safe_sequence(other, "[1m"));
     fflush(stream);
     assert_memory_equal(written(fd), "\033[1mbold\033[0m\\xff", 16);
@@ -70,7 +71,7 @@ static void test_own_sequences(void **state)
     close_stream(second, other, other_fd);
 }
 
-/* Characters and marks may be cut anywhere between two writes. */
+/* Writes may split characters and marks anywhere. */
 static void test_pieces(void **state)
 {
     (void)state;
@@ -97,7 +98,7 @@ static void expect_line(cli_safe *safe, const char *line, bool colour, const cha
     uni__text_free(&shown);
 }
 
-/* A program's colours stay on a terminal with colours, and end with the line; nothing else does. */
+/* A program's colours are kept on a colour terminal and end with the line; nothing else is. */
 static void test_lines_of_programs(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* show_command.c - `unisono show`: all about one run on one page. */
+/* show_command.c - `unisono show`: everything about one run on one page. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static const cli_option show_options[] = {
 };
 
 #define LABEL 12
-#define NEWEST 10 /* checkpoints in the table unless all are asked for */
+#define NEWEST 10 /* checkpoints in the table unless all are requested */
 
 static void fact(const cli_terminal *terminal, const char *label, const char *text)
 {
@@ -41,12 +41,12 @@ static void fact_json(const cli_terminal *terminal, const char *label, const uni
 static void print_facts(cli_context *context, const uni_run *run)
 {
     const cli_terminal *terminal = &context->out;
-    const uni_value *about = uni_run_description(run);
-    uni_run_status status = uni_run_status_of(run);
+    const uni_value *about = uni_run_info_of(run)->description;
+    uni_run_status status = uni_run_info_of(run)->status;
     char mark[64], date[CLI_SHORT], ago[CLI_SHORT], took[CLI_SHORT], line[400];
     double created = uni_dict_get_float(about, "created", 0);
     cli_status_text(terminal, status, mark, sizeof mark);
-    fprintf(terminal->out, "%s%s%s  ", cli_begin(terminal, CLI_BOLD), uni_run_id(run),
+    fprintf(terminal->out, "%s%s%s  ", cli_begin(terminal, CLI_BOLD), uni_run_info_of(run)->id,
             cli_end(terminal, CLI_BOLD));
     cli_styled(terminal, cli_status_style(status), mark);
     fputs("\n\n", terminal->out);
@@ -69,7 +69,7 @@ static void print_facts(cli_context *context, const uni_run *run)
              restarts > 0 ? restarts : 0, restarts == 1 ? "" : "s");
     fact(terminal, "iterations", line);
     fact_json(terminal, "config", uni_dict_get(about, "config"));
-    fact(terminal, "directory", uni_run_dir(run));
+    fact(terminal, "directory", uni_run_info_of(run)->dir);
     const char *error = uni_dict_get_string(uni_dict_get(about, "error"), "message", "");
     if (error[0]) {
         fprintf(terminal->out, "  %s%-*s", cli_begin(terminal, CLI_BAD), LABEL, "error");
@@ -78,12 +78,16 @@ static void print_facts(cli_context *context, const uni_run *run)
     }
 }
 
-static const uni_value *entry_of(const uni_value *list, int64_t rank)
+/* The entries of a list by rank, the first of each; NULL if out of memory. The caller frees it. */
+static const uni_value **by_rank(const uni_value *list, int64_t num_ranks)
 {
-    for (size_t i = 0; i < uni_list_size(list); i++)
-        if (uni_dict_get_int(uni_list_get(list, i), "rank", -1) == rank)
-            return uni_list_get(list, i);
-    return NULL;
+    const uni_value **found = calloc((size_t)num_ranks + 1, sizeof *found);
+    for (size_t i = 0; found && i < uni_list_size(list); i++) {
+        int64_t rank = uni_dict_get_int(uni_list_get(list, i), "rank", -1);
+        if (rank >= 0 && rank < num_ranks && !found[rank])
+            found[rank] = uni_list_get(list, i);
+    }
+    return found;
 }
 
 static void print_ranks(cli_context *context, const uni_run *run, const uni_value *reports)
@@ -93,13 +97,14 @@ static void print_ranks(cli_context *context, const uni_run *run, const uni_valu
                                           { "PID", true, 2, 0 },
                                           { "ITER", true, 0, 0 },
                                           { "LAST REPORT", false, 0, 20 } };
-    const uni_value *about = uni_run_description(run);
-    const uni_value *workers = uni_dict_get(about, "workers");
+    const uni_value *about = uni_run_info_of(run)->description;
     int64_t num_ranks = uni_dict_get_int(about, "num_workers", 0);
     cli_table *table = cli_table_new(columns, 5);
-    for (int64_t rank = 0; rank < num_ranks; rank++) {
-        const uni_value *report = entry_of(reports, rank), *worker = entry_of(workers, rank);
-        /* Of a run that is over they are somebody else's by now. */
+    const uni_value **last = by_rank(reports, num_ranks),
+                    **workers = by_rank(uni_dict_get(about, "workers"), num_ranks);
+    for (int64_t rank = 0; last && workers && rank < num_ranks; rank++) {
+        const uni_value *report = last[rank], *worker = workers[rank];
+        /* After the end of a run its pids may belong to other processes. */
         int64_t pid = uni_run_is_live(run) ? uni_dict_get_int(worker, "pid", 0) : 0;
         uni__text metrics = { 0 };
         cli_add_metrics(&metrics, uni_dict_get(report, "metrics"), 6);
@@ -118,6 +123,8 @@ static void print_ranks(cli_context *context, const uni_run *run, const uni_valu
                        report ? (metrics.data ? metrics.data : "") : "none");
         uni__text_free(&metrics);
     }
+    free(last);
+    free(workers);
     fputc('\n', context->out.out);
     cli_table_print(table, &context->out, 2);
     if (!uni_list_size(reports))
@@ -125,20 +132,21 @@ static void print_ranks(cli_context *context, const uni_run *run, const uni_valu
     cli_table_free(table);
 }
 
-/* "latest" and "best" are paths in run.json: compare their last parts. */
+/* "latest" and "best" are paths in run.json: compare their last components. */
 static bool ends_in(const char *path, const char *name)
 {
     const char *slash = path ? strrchr(path, '/') : NULL;
     return path && strcmp(slash ? slash + 1 : path, name) == 0;
 }
 
-/* run.json is not written with every checkpoint: of a run that goes on the last whole one in the list is the latest. */
+/* run.json is not written with every checkpoint: for a running run the last complete one in the
+ * list is the latest. */
 static const char *latest_of(const uni_run *run, const uni_value *checkpoints)
 {
     for (size_t i = uni_list_size(checkpoints); i-- > 0 && uni_run_is_live(run);)
         if (!uni_dict_get_string(uni_list_get(checkpoints, i), "error", NULL))
             return uni_dict_get_string(uni_list_get(checkpoints, i), "name", NULL);
-    return uni_dict_get_string(uni_run_description(run), "latest_checkpoint", NULL);
+    return uni_dict_get_string(uni_run_info_of(run)->description, "latest_checkpoint", NULL);
 }
 
 static void print_checkpoints(cli_context *context, const uni_run *run,
@@ -148,7 +156,7 @@ static void print_checkpoints(cli_context *context, const uni_run *run,
         { "CHECKPOINT", false, 0, 0 }, { "ITER", true, 0, 0 }, { "SIZE", true, 0, 0 },
         { "TAKEN", false, 1, 0 },      { "", false, 0, 0 },    { "METRICS", false, 0, 16 }
     };
-    const uni_value *about = uni_run_description(run);
+    const uni_value *about = uni_run_info_of(run)->description;
     const char *latest = latest_of(run, checkpoints);
     const char *best =
         uni_run_is_live(run) ? NULL : uni_dict_get_string(about, "best_checkpoint", NULL);
@@ -188,7 +196,7 @@ static void print_checkpoints(cli_context *context, const uni_run *run,
     else
         fprintf(context->out.out, "  No checkpoints.\n");
     if (hidden)
-        fprintf(context->out.out, "  %zu older ones are not shown (--all shows them)\n", hidden);
+        fprintf(context->out.out, "  %zu older checkpoints not shown (--all shows them)\n", hidden);
     cli_table_free(table);
 }
 
@@ -224,9 +232,10 @@ static int call_show(cli_context *context, const cli_parsed *parsed)
         print_ranks(context, run, reports);
         print_checkpoints(context, run, checkpoints, values->all);
         if (cli_run_resumable(run))
-            fprintf(context->out.out,
-                    "\n  unisono why %s  says why it ended, unisono run --resume %s  goes on.\n",
-                    uni_run_id(run), uni_run_id(run));
+            fprintf(
+                context->out.out,
+                "\n  unisono why %s  says why it ended; unisono run --resume %s  continues it.\n",
+                uni_run_info_of(run)->id, uni_run_info_of(run)->id);
         uni_value_free(reports);
         uni_value_free(checkpoints);
     }
@@ -244,7 +253,7 @@ const cli_command cli_show_command = {
     .name = "show",
     .arguments = "[RUN]",
     .summary = "show one run: ranks, last reports, checkpoints",
-    .description = "Shows what was asked, how it stands, the last report of every rank and the "
+    .description = "Shows the options and state of a run, the last report of every rank and the "
                    "checkpoints that are kept.",
     .options = show_options,
     .values_size = sizeof(show_values),

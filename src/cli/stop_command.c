@@ -1,4 +1,4 @@
-/* stop_command.c - `unisono stop`: asks the controller of a run to stop, and waits until it did. */
+/* stop_command.c - `unisono stop`: asks the controller of a run to stop, and waits until it has. */
 #include <time.h>
 
 #include "base/clock.h"
@@ -13,33 +13,33 @@ typedef struct stop_values {
 
 static const cli_option stop_options[] = {
     { NULL, "now", 0, CLI_FLAG, offsetof(stop_values, now), NULL, NULL, NULL, NULL,
-      "kill it at once, without a last checkpoint; it can still be resumed from the last complete "
-      "one" },
+      "kill it immediately, without a last checkpoint; it can still be resumed from the last "
+      "complete one" },
     { NULL, "no-wait", 0, CLI_FLAG, offsetof(stop_values, no_wait), NULL, NULL, NULL, NULL,
-      "return when it was asked, not when it is over" },
+      "return once the request is sent, without waiting for the end" },
     { NULL, "timeout", 't', CLI_DURATION, offsetof(stop_values, timeout), "TIME", "30s", NULL, NULL,
-      "wait at most this long for its end" },
+      "wait at most this long for the run to end" },
     CLI_STORAGE_OPTION(stop_values),
     CLI_COLOR_OPTION(stop_values),
     CLI_END_OPTION,
 };
 
-/* Replaces *run by how it stands when it is over, or after the timeout. */
+/* Replaces *run by its state at the end, or after the timeout. */
 static int wait_for_end(uni_run **run, double timeout, uni_error *err)
 {
     uint64_t deadline = uni__monotonic_ns() + (uint64_t)(timeout * 1e9);
     while (uni_run_is_live(*run)) {
         if (uni__monotonic_ns() > deadline) {
             char text[CLI_SHORT];
-            return uni_error_set(
-                err, UNI_ETIMEOUT,
-                "%s was asked to stop but still runs after %s: `unisono stop --now %s` "
-                "kills it",
-                uni_run_id(*run), cli_duration(timeout, text), uni_run_id(*run));
+            return uni_error_set(err, UNI_ETIMEOUT,
+                                 "%s was asked to stop but is still running after %s: `unisono "
+                                 "stop --now %s` kills it",
+                                 uni_run_info_of(*run)->id, cli_duration(timeout, text),
+                                 uni_run_info_of(*run)->id);
         }
         nanosleep(&(struct timespec){ .tv_nsec = 20 * 1000000 }, NULL);
         uni_run *again = NULL;
-        UNI_TRY(uni_run_open(&again, uni_run_dir(*run), NULL, err));
+        UNI_TRY(uni_run_open(&again, uni_run_info_of(*run)->dir, NULL, err));
         uni_run_close(*run);
         *run = again;
     }
@@ -49,8 +49,8 @@ static int wait_for_end(uni_run **run, double timeout, uni_error *err)
 static int stop_one(cli_context *context, const char *name, const stop_values *values,
                     uni_error *err)
 {
-    if (name[0] == '\0') /* "$RUN" of a script that did not set it */
-        return uni_error_set(err, UNI_EINVAL, "the name of a run is empty: say which run to stop");
+    if (name[0] == '\0') /* an unset "$RUN" in a script */
+        return uni_error_set(err, UNI_EINVAL, "the run name is empty: say which run to stop");
     uni_run *run = NULL;
     int status = uni_run_open(&run, name, values->storage, err);
     if (status == 0)
@@ -59,13 +59,14 @@ static int stop_one(cli_context *context, const char *name, const stop_values *v
         status = wait_for_end(&run, values->timeout, err);
     if (status == 0) {
         char mark[64];
-        cli_status_text(&context->out, uni_run_status_of(run), mark, sizeof mark);
-        int style = values->no_wait ? CLI_INFO : cli_status_style(uni_run_status_of(run));
+        cli_status_text(&context->out, uni_run_info_of(run)->status, mark, sizeof mark);
+        int style = values->no_wait ? CLI_INFO : cli_status_style(uni_run_info_of(run)->status);
         fprintf(context->out.out, "%s%s%s %s", cli_begin(&context->out, style),
                 values->no_wait ? "asked to stop:" : mark, cli_end(&context->out, style),
-                uni_run_id(run));
+                uni_run_info_of(run)->id);
         if (!values->no_wait && cli_run_resumable(run))
-            fprintf(context->out.out, "  (go on with: unisono run --resume %s)", uni_run_id(run));
+            fprintf(context->out.out, "  (continue with: unisono run --resume %s)",
+                    uni_run_info_of(run)->id);
         fputc('\n', context->out.out);
     }
     uni_run_close(run);
@@ -86,8 +87,8 @@ static int call_stop(cli_context *context, const cli_parsed *parsed)
 
 static const cli_example stop_examples[] = {
     { "unisono stop digits", "all ranks save and stop at the same iteration" },
-    { "unisono run --resume digits", "later: go on" },
-    { "unisono stop $(unisono ls -q --status running)", "everything that runs" },
+    { "unisono run --resume digits", "continue it later" },
+    { "unisono stop $(unisono ls -q --status running)", "every running run" },
     { NULL, NULL },
 };
 
@@ -96,9 +97,8 @@ const cli_command cli_stop_command = {
     .arguments = "RUN...",
     .summary = "ask a run to stop; it can be resumed later",
     .description = "Sends SIGTERM to the run's controller, after checking that the process is "
-                   "still that controller and belongs "
-                   "to you. All ranks stop at the same iteration, with a chance to save a last "
-                   "checkpoint within the grace time.",
+                   "still that controller and belongs to you. All ranks stop at the same iteration "
+                   "and can save a last checkpoint within the grace time.",
     .options = stop_options,
     .values_size = sizeof(stop_values),
     .min_args = 1,

@@ -1,4 +1,4 @@
-/* suggest.c - the nearest name by edit distance. */
+/* suggest.c - finds the closest name by edit distance. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,8 +18,9 @@ bool cli_suggest_of(const char *word, const char *names, char *out, size_t size)
         snprintf(name, sizeof name, "%.*s", (int)width, at);
         at += width + (at[width] == '|');
         size_t distance = uni__edit_distance(word, name);
+        /* A prefix of the name. */
         if (length >= 2 && strncmp(word, name, length) == 0)
-            distance = 1; /* the beginning of the name */
+            distance = 1;
         if (distance < best && distance < strlen(name)) {
             best = distance;
             snprintf(out, size, "%s", name);

@@ -1,4 +1,4 @@
-/* table.c - see table.h. Cells are kept until print, because a width is known only when all are
+/* table.c - see table.h. Cells are kept until print, because widths are known only when all are
  * there. */
 #include <stdarg.h>
 #include <stdlib.h>
@@ -14,14 +14,14 @@ typedef struct cell {
 
 struct cli_table {
     const cli_column *columns;
-    char *titles[CLI_MAX_COLUMNS]; /* made safe: some are names of metrics */
+    char *titles[CLI_MAX_COLUMNS]; /* made safe: some are metric names */
     int num_columns;
     cell *cells;
     size_t count, capacity;
     bool failed;
 };
 
-/* A copy that can be shown, and whose width is what it takes there; NULL without memory. */
+/* A printable copy whose width is what it takes on the terminal; NULL if out of memory. */
 static char *safe_copy(const char *text)
 {
     uni__text safe = { 0 };
@@ -92,7 +92,7 @@ static int total_width(const cli_table *table, const int *widths)
     return total;
 }
 
-/* Makes the widest columns narrower until the row fits; false when it still does not. */
+/* Narrows the widest columns until the row fits; false if it still does not. */
 static bool shrink(const cli_table *table, int *widths, int room)
 {
     while (total_width(table, widths) > room) {
@@ -108,7 +108,7 @@ static bool shrink(const cli_table *table, int *widths, int room)
     return true;
 }
 
-/* Leaves out one column after another until the others can be made to fit. */
+/* Drops columns one by one until the others can be made to fit. */
 static void fit(const cli_table *table, int *widths, int room)
 {
     int full[CLI_MAX_COLUMNS];

@@ -9,7 +9,8 @@
 #include "cli/terminal.h"
 #include "unisono/run.h"
 
-/* The locale's own variables in their order; with none set the terminals of today are UTF-8. */
+/* Checks the locale's variables in their order; if none is set, assumes UTF-8, like today's
+ * terminals. */
 static bool speaks_utf8(void)
 {
     static const char *const names[] = { "LC_ALL", "LC_CTYPE", "LANG" };
@@ -65,8 +66,9 @@ void cli_terminal_protect(cli_terminal *terminal)
     int fd = fileno(terminal->out);
     int buffering = terminal->is_terminal || fd == STDERR_FILENO ? _IOLBF : _IOFBF;
     FILE *stream = cli_safe_open(&terminal->safe, fd, buffering);
+    /* Out of memory, even for a safe message. */
     if (!stream)
-        _exit(UNI_EXIT_INTERNAL); /* no memory, not even to say so safely */
+        _exit(UNI_EXIT_INTERNAL);
     terminal->out = stream;
 }
 
@@ -88,7 +90,7 @@ const char *cli_sequence(const cli_terminal *terminal, const char *sequence)
 const char *cli_begin(const cli_terminal *terminal, int style)
 {
     static const char *const styles[] = { "", "[1m", "[2m", "[32m", "[31m", "[33m", "[36m" };
-    /* Distinct on dark and light backgrounds, and for most colour-blind people in this order. */
+    /* Distinct on dark and light backgrounds and, in this order, for most colour-blind people. */
     static const char *const series[] = { "[36m", "[33m", "[35m", "[32m",
                                           "[34m", "[31m", "[96m", "[95m" };
     if (!terminal->colour || style == CLI_PLAIN)
@@ -107,7 +109,7 @@ void cli_styled(const cli_terminal *terminal, int style, const char *text)
     fprintf(terminal->out, "%s%s%s", cli_begin(terminal, style), text, cli_end(terminal, style));
 }
 
-/* One character: its bytes, and its code point. A byte that is not UTF-8 counts as one column. */
+/* Reads one character: its bytes and code point. A byte that is not UTF-8 counts as one column. */
 static size_t next_character(const char *text, unsigned *code)
 {
     const unsigned char *bytes = (const unsigned char *)text;

@@ -1,6 +1,6 @@
 /*
- * terminal.h - what the other end of stdout can show: width, colours, Unicode; and how wide a text
- * is there. Asked once at the start; any thread may read it.
+ * terminal.h - what the output supports: width, colours, Unicode; and the width of text there.
+ * Determined once at the start; any thread may read it.
  */
 #ifndef UNISONO_CLI_TERMINAL_H
 #define UNISONO_CLI_TERMINAL_H
@@ -13,19 +13,19 @@
 
 typedef struct cli_terminal {
     FILE *out;
-    cli_safe *safe; /* what `out` passes text through; NULL: a plain stream, in tests */
-    bool is_terminal; /* out is one */
+    cli_safe *safe; /* filters the text of `out`; NULL: a plain stream, in tests */
+    bool is_terminal; /* out is a terminal */
     bool colour;
     bool unicode; /* false: only ASCII */
     int width, height;
 } cli_terminal;
 
-/* when: auto, always or never; NO_COLOR counts for auto. Width: COLUMNS, the terminal's, or 80 (100
- * in a pipe would break nothing, but examples in documents are 80 wide). */
+/* when: auto, always or never; auto respects NO_COLOR. Width: COLUMNS, the terminal's, or 80. (100
+ * in a pipe would break nothing, but examples in documents are 80 wide.) */
 cli_terminal cli_terminal_of(FILE *out, const char *when);
 /* Prints through a safe stream from now on. */
 void cli_terminal_protect(cli_terminal *terminal);
-/* As --color says. */
+/* Applies --color. */
 void cli_terminal_colour(cli_terminal *terminal, const char *when);
 
 typedef enum cli_style {
@@ -39,22 +39,22 @@ typedef enum cli_style {
     CLI_SERIES /* CLI_SERIES + n: colour of rank or series n */
 } cli_style;
 
-/* An escape sequence without its ESC ("[2K"), to be printed to terminal->out. Valid for ever. */
+/* An escape sequence without its ESC ("[2K"), to be printed to terminal->out. Valid forever. */
 const char *cli_sequence(const cli_terminal *terminal, const char *sequence);
-/* The escape sequence that begins or ends a style; "" without colour. Valid for ever. */
+/* The escape sequence that begins or ends a style; "" without colour. Valid forever. */
 const char *cli_begin(const cli_terminal *terminal, int style);
 const char *cli_end(const cli_terminal *terminal, int style);
-/* Text in a style. */
+/* Prints text in a style. */
 void cli_styled(const cli_terminal *terminal, int style, const char *text);
 
 /* Columns that a UTF-8 text takes (combining marks 0, East Asian and emoji 2). */
 int cli_width(const char *text);
-/* Bytes of the longest beginning that fits in width columns. */
+/* Bytes of the longest prefix that fits in width columns. */
 size_t cli_fit(const char *text, int width);
-/* Prints text broken at spaces to the terminal's width, each line after `indent` spaces; the first
- * one is at column `at` already. Line feeds in the text stay. */
+/* Prints text wrapped at spaces to the terminal's width, each line after `indent` spaces; the first
+ * line starts at column `at`. Keeps line feeds. */
 void cli_wrap(FILE *out, int width, int indent, int at, const char *text);
-/* Prints text from a file or a worker on one line: line feeds and tabs are escaped, too. */
+/* Prints text from a file or a worker on one line; also escapes line feeds and tabs. */
 void cli_print_clean(FILE *out, const char *text);
 
 #endif

@@ -1,9 +1,11 @@
 /*
- * tune_command.c - `unisono tune`: running an experiment from a spec file, going on with one, and looking at it. The pictures are tune_page.c's, the live view tune_view.c's.
+ * tune_command.c - `unisono tune`: runs an experiment from a spec file, resumes one, and shows it.
+ * tune_page.c draws the page, tune_view.c the live view.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "tune/shared.h"
 #include "base/file.h"
 #include "base/owned.h"
 #include "cli/command.h"
@@ -20,27 +22,27 @@ static const cli_option tune_options[] = {
     { "Running", "samples", 'n', CLI_INT, offsetof(tune_values, samples), "N", NULL, NULL, NULL,
       "number of samples, instead of the spec's num_samples" },
     { NULL, "concurrent", 'j', CLI_INT, offsetof(tune_values, concurrent), "N", NULL, NULL, NULL,
-      "trials at the same time, instead of the spec's max_concurrent" },
+      "number of concurrent trials, instead of the spec's max_concurrent" },
     { NULL, "seed", 0, CLI_INT, offsetof(tune_values, seed), "N", NULL, NULL, NULL,
       "the same seed gives the same configs" },
     { NULL, "name", 0, CLI_STRING, offsetof(tune_values, name), "NAME", NULL, NULL, NULL,
-      "name of the experiment, tune_YYYY-MM-DD_HH-MM-SS unless given" },
+      "name of the experiment (default: tune_YYYY-MM-DD_HH-MM-SS)" },
     { NULL, "retry", 0, CLI_FLAG, offsetof(tune_values, retry), NULL, NULL, NULL, NULL,
-      "resume: failed trials get one more chance, from their last checkpoint" },
+      "resume: retry failed trials once from their last checkpoint" },
     { NULL, "restart", 0, CLI_FLAG, offsetof(tune_values, restart), NULL, NULL, NULL, NULL,
-      "resume: failed trials begin again, without a checkpoint" },
+      "resume: restart failed trials from the beginning" },
     { "Looking", "metric", 'm', CLI_STRING, offsetof(tune_values, metric), "NAME", NULL, NULL, NULL,
-      "go by this metric instead of the experiment's" },
+      "use this metric instead of the experiment's" },
     { NULL, "mode", 0, CLI_CHOICE, offsetof(tune_values, mode), "MODE", NULL, NULL, "min|max",
       "which value of the metric is better" },
     { NULL, "scope", 0, CLI_CHOICE, offsetof(tune_values, scope), "SCOPE", "last", NULL,
-      "last|all|avg", "best: by the last report, the best of all, or the average" },
+      "last|all|avg", "best: judge trials by their last report, their best one, or the average" },
     { NULL, "output", 'o', CLI_STRING, offsetof(tune_values, output), "FILE", NULL, NULL, "<file>",
-      "plot: where the HTML page goes, tune.html in the experiment's directory unless given" },
+      "plot: write the HTML page to this file (default: tune.html in the experiment's directory)" },
     { NULL, "log", 'l', CLI_FLAG, offsetof(tune_values, log), NULL, NULL, NULL, NULL,
-      "plot: logarithmic axes of the metric" },
+      "plot: logarithmic axis for the metric" },
     { NULL, "csv", 0, CLI_FLAG, offsetof(tune_values, csv), NULL, NULL, NULL, NULL,
-      "show: the whole table as CSV" },
+      "show: print the whole table as CSV" },
     CLI_STORAGE_OPTION(tune_values),
     CLI_JSON_OPTION(tune_values),
     CLI_COLOR_OPTION(tune_values),
@@ -68,7 +70,7 @@ static int run_to_end(cli_context *context, uni_tuner *tuner, tune_view *view)
     return exit_code_of(context, status, &err);
 }
 
-/* What the command line says instead of the spec. */
+/* Options of the command line override the spec. */
 static int take_values(uni_tuner_options *options, const tune_values *values,
                        const cli_parsed *parsed, uni_error *err)
 {
@@ -99,7 +101,7 @@ static int run_spec(cli_context *context, const tune_values *values, const cli_p
                     const char *path)
 {
     uni_value *dict = NULL;
-    uni_tune_spec *spec = NULL;
+    uni__tune_spec *spec = NULL;
     uni_tuner *tuner = NULL;
     uni_error err = { 0 };
     tune_view view = { .terminal = &context->out, .errors = &context->err, .begun = context->now };
@@ -112,18 +114,19 @@ static int run_spec(cli_context *context, const tune_values *values, const cli_p
                           "\"--lr={lr}\"], \"space\": {\"lr\": {\"$loguniform\": [0.0001, 0.1]}}, "
                           "\"metric\": \"loss\", \"mode\": \"min\", \"num_samples\": 20}",
                           path);
-    if (status == 0 && (status = uni_tune_spec_read(&spec, dict, &err)) < 0)
+    if (status == 0 && (status = uni__tune_spec_read(&spec, dict, &err)) < 0)
         uni_error_prefix(&err, "%s", path);
-    if (status == 0 && uni_tune_spec_options(spec)->function)
+    if (status == 0 && uni__tune_spec_options(spec)->function)
         status = uni_error_set(&err, UNI_EINVAL,
-                               "%s: \"function\" is for programs that have it (uni_main, Python); "
-                               "the command runs a \"program\"",
+                               "%s: \"function\" is for programs that define it (uni_main, "
+                               "Python); the command runs a \"program\"",
                                path);
     if (status == 0) {
-        uni_tuner_options options = *uni_tune_spec_options(spec);
+        uni_tuner_options options = *uni__tune_spec_options(spec);
         status = take_values(&options, values, parsed, &err);
         options.name = values->name ? values->name : options.name;
-        options.storage_path = values->storage ? values->storage : options.storage_path;
+        if (cli_typed(parsed, "storage") || !options.storage_path)
+            options.storage_path = values->storage;
         options.handle_signals = true;
         options.progress = tune_view_show;
         options.context = &view;
@@ -131,7 +134,7 @@ static int run_spec(cli_context *context, const tune_values *values, const cli_p
             status = uni_tuner_new(&tuner, &options, &err);
     }
     int code = status < 0 ? cli_fail(context, "tune", &err) : run_to_end(context, tuner, &view);
-    uni_tune_spec_free(spec);
+    uni__tune_spec_free(spec);
     uni_value_free(dict);
     return code;
 }
@@ -153,7 +156,7 @@ static int resume(cli_context *context, const tune_values *values, const char *n
     return run_to_end(context, tuner, &view);
 }
 
-/* ---- looking ---- */
+/* ---- showing ---- */
 
 static uni_scope scope_of(const tune_values *values)
 {
@@ -162,20 +165,21 @@ static uni_scope scope_of(const tune_values *values)
                                                : UNI_SCOPE_LAST;
 }
 
-/* The experiment's mode is that of its own metric: the table must not be sorted by the wrong one. */
+/* The experiment's mode applies to its own metric: the table must not be sorted by the wrong
+ * one. */
 static int check_show(const tune_values *values, const uni_tune_results *results, uni_error *err)
 {
-    const char *own = uni_dict_get_string(uni_tune_results_spec(results), "metric", NULL);
+    const char *own = uni_dict_get_string(uni_tune_info_of(results)->spec, "metric", NULL);
     if (values->csv && values->json)
-        return uni_error_set(err, UNI_EINVAL, "--csv or --json, not both");
+        return uni_error_set(err, UNI_EINVAL, "--csv and --json are mutually exclusive");
     if ((values->csv || values->json) && (values->metric || values->mode))
         return uni_error_set(err, UNI_EINVAL,
-                             "--metric and --mode sort the table for people; --csv and --json have "
-                             "the trials in their order");
+                             "--metric and --mode sort only the printed table; --csv and --json "
+                             "list trials in order");
     if (values->metric && !values->mode && own && strcmp(own, values->metric) != 0)
         return uni_error_set(err, UNI_EINVAL,
                              "which value of \"%s\" is better? Give --mode min or --mode max: the "
-                             "experiment's is for \"%s\"",
+                             "experiment's mode is for \"%s\"",
                              values->metric, own);
     return 0;
 }
@@ -187,14 +191,14 @@ static int show(cli_context *context, const tune_values *values, const uni_tune_
     if (check_show(values, results, &err) < 0)
         return cli_fail(context, "tune", &err);
     if (values->csv) {
-        if (uni_tune_csv(results, true, &text, &err) < 0)
+        if (uni_tune_csv(&text, results, true, &err) < 0)
             return cli_fail(context, "tune", &err);
         fputs(text, context->out.out);
         free(text);
         return UNI_EXIT_OK;
     }
     if (values->json)
-        return cli_print_json(context, uni_tune_table(results, true));
+        return cli_print_json(context, uni__tune_table(results, true));
     tune_view_table(&context->out, results, values->metric, values->mode, 0);
     return UNI_EXIT_OK;
 }
@@ -206,22 +210,22 @@ typedef struct wanted {
     uni_value *metrics;
 } wanted;
 
-/* The report that has the value. */
+/* Finds the report that has the value. */
 static int look_for(void *context, int64_t trial, int64_t iteration, const uni_value *metrics,
                     uni_error *err)
 {
     wanted *w = context;
-    if (trial != w->trial || w->metrics || uni_tune_metric(metrics, w->metric) != w->value)
+    if (trial != w->trial || w->metrics || uni__tune_metric(metrics, w->metric) != w->value)
         return 0;
     w->metrics = uni_value_copy(metrics);
     return w->metrics ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a report");
 }
 
-/* By the best of all reports: that report. Otherwise the last one. */
+/* For the best of all reports: that report. Otherwise the last one. */
 static int metrics_of(const uni_tune_results *results, int64_t trial, uni_scope scope,
                       const char *metric, double value, uni_value **out, uni_error *err)
 {
-    const uni_value *last = uni_trial_metrics(results, trial);
+    const uni_value *last = uni_trial_info_of(results, trial)->metrics;
     wanted w = { .trial = trial, .metric = metric, .value = value };
     if (scope == UNI_SCOPE_ALL)
         UNI_TRY(uni_tune_reports(results, look_for, &w, err));
@@ -235,11 +239,11 @@ static int best(cli_context *context, const tune_values *values, const uni_tune_
     int64_t trial;
     uni_scope scope = scope_of(values);
     uni_value *metrics = NULL;
-    if (uni_tune_best(results, values->metric, values->mode, scope, &trial, &err) < 0)
+    if (uni_tune_best(&trial, results, values->metric, values->mode, scope, &err) < 0)
         return cli_fail(context, "tune", &err);
     const char *metric = values->metric
                              ? values->metric
-                             : uni_dict_get_string(uni_tune_results_spec(results), "metric", "");
+                             : uni_dict_get_string(uni_tune_info_of(results)->spec, "metric", "");
     double value = uni_trial_value(results, trial, metric, values->mode, scope);
     if (metrics_of(results, trial, scope, metric, value, &metrics, &err) < 0)
         return cli_fail(context, "tune", &err);
@@ -250,7 +254,8 @@ static int best(cli_context *context, const tune_values *values, const uni_tune_
     failed |= uni_dict_take(out, "metric", uni_value_string(metric));
     failed |= uni_dict_take(out, "scope", uni_value_string(values->scope));
     failed |= uni_dict_take(out, "value", uni_value_float(value));
-    failed |= uni_dict_take(out, "config", uni_value_copy(uni_trial_config(results, trial)));
+    failed |=
+        uni_dict_take(out, "config", uni_value_copy(uni_trial_info_of(results, trial)->config));
     failed |= uni_dict_take(out, "metrics", metrics);
     failed |= uni_dict_take(out, "directory", uni_value_string(dir));
     failed |= uni_dict_take(out, "checkpoint",
@@ -264,14 +269,14 @@ static int best(cli_context *context, const tune_values *values, const uni_tune_
     return cli_print_json(context, out);
 }
 
-/* Without -o the page goes into the experiment, which must then be the user's alone: in another
- * user's directory its name could be a link to any file. */
+/* Without -o the page goes into the experiment's directory, which must then belong to the user
+ * alone: in another user's directory the name could be a link to any file. */
 static int check_place(const tune_values *values, const uni_tune_results *results, uni_error *err)
 {
     uni_error why = { 0 };
-    if (values->output || uni__check_owned_place(uni_tune_results_dir(results), &why) == 0)
+    if (values->output || uni__check_owned_place(uni_tune_info_of(results)->dir, &why) == 0)
         return 0;
-    return uni_error_set(err, UNI_EPERMISSION, "%s; write the page elsewhere: -o FILE",
+    return uni_error_set(err, UNI_EPERMISSION, "%s; use -o FILE to write the page elsewhere",
                          why.message);
 }
 
@@ -280,7 +285,7 @@ static int plot(cli_context *context, const tune_values *values, const uni_tune_
     uni__text page = { 0 }, notes = { 0 };
     uni_error err = { 0 };
     char *path = values->output ? strdup(values->output)
-                                : uni__path_join(uni_tune_results_dir(results), "tune.html", NULL);
+                                : uni__path_join(uni_tune_info_of(results)->dir, "tune.html", NULL);
     const tune_page_options options = { values->metric, values->mode, values->log };
     int status = check_place(values, results, &err);
     if (status == 0)
@@ -310,13 +315,14 @@ static int tune(cli_context *context, const cli_parsed *parsed)
     if (look < 0 && strcmp(what, "resume") != 0) {
         if (name) {
             uni_error_set(&err, UNI_EINVAL,
-                          "`%s %s`? There are: SPEC.json, resume, show, best, plot", what, name);
+                          "unknown subcommand `%s %s`: use SPEC.json, resume, show, best or plot",
+                          what, name);
             return cli_fail(context, "tune", &err);
         }
         return run_spec(context, values, parsed, what);
     }
     if (!name) {
-        uni_error_set(&err, UNI_EINVAL, "%s which experiment? Give its directory or its name",
+        uni_error_set(&err, UNI_EINVAL, "tune %s: no experiment given; give its directory or name",
                       what);
         return cli_fail(context, "tune", &err);
     }
@@ -349,10 +355,11 @@ static const cli_only tune_only[] = {
 };
 
 static const cli_example tune_examples[] = {
-    { "unisono tune spec.json", "run the trials that the file describes" },
-    { "unisono tune resume digits", "go on after a kill, a crash or Ctrl-C" },
+    { "unisono tune spec.json", "run the trials described in the file" },
+    { "unisono tune resume digits", "continue after a kill, a crash or Ctrl-C" },
     { "unisono tune show digits", "the table of the newest experiment of that name" },
-    { "unisono tune best digits --metric loss --mode min", "config and checkpoint of the best" },
+    { "unisono tune best digits --metric loss --mode min",
+      "config and checkpoint of the best trial" },
     { "unisono tune plot digits", "parallel coordinates and learning curves, one HTML file" },
     { NULL, NULL },
 };
@@ -362,10 +369,10 @@ const cli_command cli_tune_command = {
     .arguments = "SPEC.json | resume|show|best|plot DIR",
     .summary = "search hyperparameters with any program",
     .description =
-        "Runs many trials of one program, each with its own values of the parameters in the spec's "
-        "space, and finds the best (docs/tune.md). A trial is an ordinary program: \"{lr}\" in its "
-        "arguments is replaced, UNISONO_CONFIG has the whole config as JSON, and it reports with "
-        "`unisono report`, the library, or JSON lines on descriptor UNISONO_REPORT_FD.",
+        "Runs many trials of one program, each with its own parameter values from the spec's "
+        "space, and finds the best one (docs/tune.md). A trial is an ordinary program: \"{lr}\" in "
+        "its arguments is replaced, UNISONO_CONFIG has the whole config as JSON, and it reports "
+        "with `unisono report`, the library, or JSON lines on descriptor UNISONO_REPORT_FD.",
     .options = tune_options,
     .values_size = sizeof(tune_values),
     .min_args = 1,

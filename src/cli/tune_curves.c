@@ -1,21 +1,22 @@
 /*
- * tune_curves.c - the learning curves of an experiment's page (tune_page.c): the metric of every trial by
- * iteration, in the trial's colour. Diverged values are marked at the edge. Thread: main.
+ * tune_curves.c - the learning curves of an experiment's page (tune_page.c): the metric of every
+ * trial by iteration, in the trial's colour. Diverged values are marked at the edge. Thread: main.
  */
 #include <math.h>
 #include <stdlib.h>
 
+#include "tune/shared.h"
 #include "cli/format.h"
 #include "cli/page.h"
 #include "cli/tune_page.h"
 
-/* Right of the curves. */
+/* To the right of the curves. */
 #define MARGIN 20
 
 typedef struct curves {
     tune_page *p;
     uni__text *out;
-    cli_plot plot; /* a series a trial */
+    cli_plot plot; /* one series per trial */
     cli_range x, y;
 } curves;
 
@@ -25,7 +26,7 @@ static int add_report(void *context, int64_t trial, int64_t iteration, const uni
     curves *c = context;
     if (trial < 0 || (size_t)trial >= c->plot.num_series)
         return 0;
-    double value = uni_tune_metric(metrics, c->p->metric);
+    double value = uni__tune_metric(metrics, c->p->metric);
     /* A NaN that was reported is a gap; a report without the metric is not. */
     if (isnan(value) && !uni_value_is_number(uni_dict_get(metrics, c->p->metric)))
         return 0;
@@ -82,12 +83,12 @@ static void add_curve(const curves *c, int64_t trial)
                              pixel_y(c, series->y[n]));
         begun = true;
     }
-    if (dot && begun) /* a line of no length: its round ends are seen */
+    if (dot && begun) /* a line of length zero: its round ends are visible */
         uni__text_add_string(c->out, "h0");
     uni__text_add_format(c->out, "\"><title>trial %lld</title></path>\n", (long long)trial);
 }
 
-/* Marks at the edge for the points outside of the axis. Returns how many points those are. */
+/* Marks at the edge for points outside the axis. Returns the number of those points. */
 static size_t add_marks(const curves *c, int64_t trial)
 {
     const cli_series *series = &c->plot.series[trial];
@@ -143,7 +144,7 @@ static void draw_curves(curves *c)
 int tune_page_curves(uni__text *out, tune_page *p, uni_error *err)
 {
     curves c = { .p = p, .out = out };
-    size_t count = (size_t)uni_tune_count(p->results);
+    size_t count = (size_t)uni_tune_info_of(p->results)->num_trials;
     c.plot.series = calloc(count + 1, sizeof *c.plot.series);
     c.plot.x_label = "iteration";
     c.plot.log_y = p->log;

@@ -1,6 +1,7 @@
 /*
- * tune_page.c - an experiment as one HTML page: parallel coordinates of all parameters and the metric, and the best trials; the learning curves are tune_curves.c's. Coloured from the worst trial to the best.
- * Self-contained: no script, font or style from elsewhere. Thread: main.
+ * tune_page.c - an experiment as one HTML page: parallel coordinates of all parameters and the
+ * metric, and the best trials; tune_curves.c adds the learning curves. Coloured from the worst
+ * trial to the best. Self-contained: no external script, font or style. Thread: main.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@
 
 static const uni_value *leaf(const tune_page *p, int64_t trial, int index)
 {
-    return uni_value_path(uni_trial_config(p->results, trial), p->axes[index].name);
+    return uni_value_path(uni_trial_info_of(p->results, trial)->config, p->axes[index].name);
 }
 
 static void collect_axes(tune_page *p, const uni_value *config, const char *prefix)
@@ -65,7 +66,7 @@ static int place_of_word(tune_axis *a, const uni_value *value, bool add)
 static void measure_axis(tune_page *p, int index)
 {
     tune_axis *a = &p->axes[index];
-    int64_t count = uni_tune_count(p->results);
+    int64_t count = uni_tune_info_of(p->results)->num_trials;
     a->low = INFINITY;
     a->high = -INFINITY;
     for (int64_t i = 0; i < count; i++) {
@@ -84,7 +85,7 @@ static void measure_axis(tune_page *p, int index)
     a->log = !a->words && a->low > 0 && a->high / a->low >= 50;
 }
 
-/* A parameter that is the same everywhere says nothing. */
+/* A parameter that is the same in all trials says nothing. */
 static void drop_constants(tune_page *p)
 {
     int kept = 0;
@@ -121,7 +122,7 @@ double tune_page_y(double part)
     return TUNE_HEIGHT - TUNE_BOTTOM - part * (TUNE_HEIGHT - TUNE_TOP - TUNE_BOTTOM);
 }
 
-/* Where the value is on the metric's axis: from 0, the worst end, to 1, the best. */
+/* The position of the value on the metric's axis: from 0, the worst, to 1, the best. */
 static double part_of(const tune_page *p, double value)
 {
     double part = cli_place(p->scale, p->log, value);
@@ -141,7 +142,7 @@ double tune_page_value(const tune_page *p, int64_t trial)
                            UNI_SCOPE_LAST);
 }
 
-/* A logarithmic axis has everything that is not above 0 below it. */
+/* On a logarithmic axis, everything that is not above 0 is below it. */
 static cli_side side_of(const tune_page *p, double value)
 {
     cli_side side = cli_side_of(p->scale, p->log, value);
@@ -238,7 +239,7 @@ static void add_metric_ticks(uni__text *out, const tune_page *p, double x)
 
 static void add_coordinates(uni__text *out, tune_page *p)
 {
-    int64_t count = uni_tune_count(p->results), step = count / TUNE_MOST_LINES + 1;
+    int64_t count = uni_tune_info_of(p->results)->num_trials, step = count / TUNE_MOST_LINES + 1;
     tune_page_begin_svg(out);
     for (int64_t i = 0; i < count; i += step)
         add_line(out, p, i);
@@ -258,7 +259,7 @@ static void add_coordinates(uni__text *out, tune_page *p)
                              (long long)count);
 }
 
-/* ---- what is not seen ---- */
+/* ---- trials that are not shown ---- */
 
 typedef enum unseen { SEEN, OUTSIDE, NOT_FINITE, NOT_REPORTED } unseen;
 
@@ -267,18 +268,18 @@ static unseen unseen_of(const tune_page *p, int64_t trial)
     double value = tune_page_value(p, trial);
     if (isfinite(value))
         return side_of(p, value) == CLI_INSIDE ? SEEN : OUTSIDE;
-    return uni_trial_iterations(p->results, trial) > 0 ? NOT_FINITE : NOT_REPORTED;
+    return uni_trial_info_of(p->results, trial)->iterations > 0 ? NOT_FINITE : NOT_REPORTED;
 }
 
-/* A line for each reason: how many trials, and the first ones by name. */
+/* One line per reason: how many trials, and the first few by name. */
 static void add_notes(uni__text *notes, const tune_page *p)
 {
     static const char *const reasons[] = {
         [OUTSIDE] = "outside the axis, drawn at its edge",
         [NOT_FINITE] = "not drawn, because the last value is not finite",
-        [NOT_REPORTED] = "not drawn, because nothing is reported yet",
+        [NOT_REPORTED] = "not drawn, because nothing has been reported yet",
     };
-    int64_t count = uni_tune_count(p->results);
+    int64_t count = uni_tune_info_of(p->results)->num_trials;
     for (unseen reason = OUTSIDE; reason <= NOT_REPORTED; reason++) {
         char text[CLI_SHORT];
         uni__text names = { 0 };
@@ -302,7 +303,7 @@ static void add_notes(uni__text *notes, const tune_page *p)
     }
 }
 
-/* A paragraph a line. */
+/* One paragraph per line. */
 static void show_notes(uni__text *out, const uni__text *notes)
 {
     for (const char *from = notes->data, *end; from && (end = strchr(from, '\n')); from = end + 1) {
@@ -314,7 +315,7 @@ static void show_notes(uni__text *out, const uni__text *notes)
     }
 }
 
-/* ---- the best ones ---- */
+/* ---- the best trials ---- */
 
 typedef struct ranked {
     int64_t trial;
@@ -345,7 +346,7 @@ static void add_row(uni__text *out, const tune_page *p, int64_t trial)
 
 static int add_table(uni__text *out, const tune_page *p, uni_error *err)
 {
-    int64_t count = uni_tune_count(p->results), finite = 0;
+    int64_t count = uni_tune_info_of(p->results)->num_trials, finite = 0;
     ranked *order = calloc((size_t)count + 1, sizeof *order);
     if (!order)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the table");
@@ -356,7 +357,7 @@ static int add_table(uni__text *out, const tune_page *p, uni_error *err)
     }
     qsort(order, (size_t)finite, sizeof *order, better_first);
     uni__text_add_format(out, "<h2>The best%s</h2>\n<table><tr><th>trial<th>",
-                         finite > MOST_ROWS ? " of them" : " first");
+                         finite > MOST_ROWS ? " trials" : " trials first");
     cli_page_escape(out, p->metric);
     for (int i = 0; i < p->num_axes; i++) {
         uni__text_add_string(out, "<th>");
@@ -373,7 +374,7 @@ static int add_table(uni__text *out, const tune_page *p, uni_error *err)
     return 0;
 }
 
-/* "search/tune_001": the experiment's directory and its name's. */
+/* "search/tune_001": the last two components of the experiment's path. */
 static const char *title_of(const char *dir)
 {
     const char *from = dir + strlen(dir);
@@ -401,10 +402,10 @@ static const char head[] =
 
 static int prepare(tune_page *p, const char *mode, uni_error *err)
 {
-    int64_t best, count = uni_tune_count(p->results);
-    UNI_TRY(uni_tune_best(p->results, p->metric, mode, UNI_SCOPE_LAST, &best, err));
+    int64_t best, count = uni_tune_info_of(p->results)->num_trials;
+    UNI_TRY(uni_tune_best(&best, p->results, p->metric, mode, UNI_SCOPE_LAST, err));
     if (!mode)
-        mode = uni_dict_get_string(uni_tune_results_spec(p->results), "mode", "min");
+        mode = uni_dict_get_string(uni_tune_info_of(p->results)->spec, "mode", "min");
     p->sign = strcmp(mode, "max") == 0 ? 1 : -1;
     double *values = malloc((size_t)(count + 1) * sizeof *values);
     if (!values)
@@ -415,8 +416,9 @@ static int prepare(tune_page *p, const char *mode, uni_error *err)
     free(values);
     if (!drawn)
         return uni_error_set(err, UNI_EINVAL,
-                             "--log: no value of %s is above 0; plot without --log", p->metric);
-    collect_axes(p, uni_trial_config(p->results, best), "");
+                             "--log: no value of %s is greater than 0; plot without --log",
+                             p->metric);
+    collect_axes(p, uni_trial_info_of(p->results, best)->config, "");
     for (int i = 0; i < p->num_axes; i++)
         measure_axis(p, i);
     drop_constants(p);
@@ -433,19 +435,19 @@ int tune_page_make(const uni_tune_results *results, const tune_page_options *opt
     p->log = options->log;
     p->metric = options->metric
                     ? options->metric
-                    : uni_dict_get_string(uni_tune_results_spec(results), "metric", NULL);
-    int status = p->metric ? prepare(p, options->mode, err)
-                           : uni_error_set(err, UNI_EINVAL,
-                                           "plot by which metric? The experiment has none: give "
-                                           "--metric and --mode");
+                    : uni_dict_get_string(uni_tune_info_of(results)->spec, "metric", NULL);
+    int status = p->metric
+                     ? prepare(p, options->mode, err)
+                     : uni_error_set(err, UNI_EINVAL,
+                                     "the experiment has no metric: give --metric and --mode");
     if (status == 0) {
         uni__text_add_string(out, head);
         uni__text_add_string(out, "<title>");
-        cli_page_escape(out, uni_tune_results_dir(results));
+        cli_page_escape(out, uni_tune_info_of(results)->dir);
         uni__text_add_string(out, "</title></head><body><h1>");
-        cli_page_escape(out, title_of(uni_tune_results_dir(results)));
+        cli_page_escape(out, title_of(uni_tune_info_of(results)->dir));
         uni__text_add_format(out, ": %lld trials</h1>\n<h2>Parameters and ",
-                             (long long)uni_tune_count(results));
+                             (long long)uni_tune_info_of(results)->num_trials);
         cli_page_escape(out, p->metric);
         uni__text_add_format(out, " (%s is best)</h2>\n", p->sign > 0 ? "max" : "min");
         add_coordinates(out, p);

@@ -1,4 +1,5 @@
-/* tune_page.h - what the parts of an experiment's page share: its measures, axes and colours. Thread: main. */
+/* tune_page.h - shared by the parts of an experiment's page: dimensions, axes and colours. Thread:
+ * main. */
 #ifndef UNISONO_CLI_TUNE_PAGE_H
 #define UNISONO_CLI_TUNE_PAGE_H
 
@@ -20,7 +21,7 @@ typedef struct tune_axis {
     char name[160];
     bool log, words;
     double low, high;
-    char *choices[64]; /* of words */
+    char *choices[64]; /* of string parameters */
     int count;
 } tune_axis;
 

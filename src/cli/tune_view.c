@@ -1,6 +1,7 @@
 /*
- * tune_view.c - an experiment in the terminal. While it runs on a terminal the table is drawn over itself a few times a second: what runs and the best first; in a pipe there
- * is a line every five seconds. Thread: main.
+ * tune_view.c - an experiment in the terminal. While it runs, the table is redrawn in place a few
+ * times a second: first the running trials and the best; in a pipe there is a line every five
+ * seconds. Thread: main.
  */
 #include "cli/tune_view.h"
 
@@ -73,30 +74,33 @@ static void add_row(cli_table *table, const uni_tune_results *results, int64_t t
                     const char *metric)
 {
     char text[CLI_SHORT];
-    uni_trial_status status = uni_trial_status_of(results, trial);
+    uni_trial_status status = uni_trial_info_of(results, trial)->status;
     uni__text config = { 0 };
     int count = 0;
-    add_config(&config, uni_trial_config(results, trial), "", &count);
+    add_config(&config, uni_trial_info_of(results, trial)->config, "", &count);
     double value = metric ? uni_trial_value(results, trial, metric, NULL, UNI_SCOPE_LAST) : NAN;
     cli_table_cell(table, CLI_PLAIN, "%lld", (long long)trial);
     cli_table_cell(table, style_of(status), "%s", uni_trial_status_name(status));
-    cli_table_cell(table, CLI_PLAIN, "%lld", (long long)uni_trial_iterations(results, trial));
+    cli_table_cell(table, CLI_PLAIN, "%lld",
+                   (long long)uni_trial_info_of(results, trial)->iterations);
     cli_table_cell(table, CLI_BOLD, "%s", isnan(value) ? "-" : cli_number(value, text));
-    cli_table_cell(table, CLI_DIM, "%s", cli_duration(uni_trial_seconds(results, trial), text));
+    cli_table_cell(table, CLI_DIM, "%s",
+                   cli_duration(uni_trial_info_of(results, trial)->seconds, text));
     cli_table_cell(table, CLI_PLAIN, "%s", config.data ? config.data : "");
-    const char *error = uni_trial_error(results, trial), *why = uni_trial_why(results, trial);
+    const char *error = uni_trial_info_of(results, trial)->error,
+               *why = uni_trial_info_of(results, trial)->why;
     cli_table_cell(table, error ? CLI_BAD : CLI_DIM, "%.200s", error ? error : why ? why : "");
     uni__text_free(&config);
 }
 
 static int print_head(const cli_terminal *terminal, const uni_tune_results *results)
 {
-    long long expected = uni_tune_results_expected(results), count[UNI_TRIAL_STATUSES];
+    long long expected = uni_tune_info_of(results)->num_expected, count[UNI_TRIAL_STATUSES];
     for (int i = 0; i < UNI_TRIAL_STATUSES; i++)
         count[i] = uni_tune_count_status(results, i);
     long long done = count[UNI_TRIAL_TERMINATED] + count[UNI_TRIAL_ERROR];
-    fprintf(terminal->out, "%s%s%s  ", cli_begin(terminal, CLI_BOLD), uni_tune_results_dir(results),
-            cli_end(terminal, CLI_BOLD));
+    fprintf(terminal->out, "%s%s%s  ", cli_begin(terminal, CLI_BOLD),
+            uni_tune_info_of(results)->dir, cli_end(terminal, CLI_BOLD));
     if (expected >= 0)
         fprintf(terminal->out, "%lld of %lld trials done", done, expected);
     else
@@ -106,7 +110,7 @@ static int print_head(const cli_terminal *terminal, const uni_tune_results *resu
     if (count[UNI_TRIAL_PAUSED])
         fprintf(terminal->out, ", %lld paused", count[UNI_TRIAL_PAUSED]);
     if (count[UNI_TRIAL_INTERRUPTED])
-        fprintf(terminal->out, ", %lld interrupted (go on with `unisono tune resume`)",
+        fprintf(terminal->out, ", %lld interrupted (continue with `unisono tune resume`)",
                 count[UNI_TRIAL_INTERRUPTED]);
     if (count[UNI_TRIAL_ERROR])
         fprintf(terminal->out, ", %s%lld failed%s", cli_begin(terminal, CLI_BAD),
@@ -118,7 +122,7 @@ static int print_head(const cli_terminal *terminal, const uni_tune_results *resu
 int tune_view_table(const cli_terminal *terminal, const uni_tune_results *results,
                     const char *metric, const char *mode, int most)
 {
-    const uni_value *spec = uni_tune_results_spec(results);
+    const uni_value *spec = uni_tune_info_of(results)->spec;
     metric = metric ? metric : uni_dict_get_string(spec, "metric", NULL);
     mode = mode ? mode : uni_dict_get_string(spec, "mode", "min");
     const cli_column columns[] = {
@@ -127,14 +131,14 @@ int tune_view_table(const cli_terminal *terminal, const uni_tune_results *result
         { "TIME", true, 2, 0 },          { "CONFIG", false, 0, 24 },
         { "HOW IT ENDED", false, 1, 12 }
     };
-    int64_t count = uni_tune_count(results);
+    int64_t count = uni_tune_info_of(results)->num_trials;
     row *rows = malloc((size_t)(count + 1) * sizeof *rows);
     cli_table *table = cli_table_new(columns, 7);
     for (int64_t i = 0; rows && i < count; i++) {
         double value = metric ? uni_trial_value(results, i, metric, NULL, UNI_SCOPE_LAST) : NAN;
-        bool running = uni_trial_status_of(results, i) == UNI_TRIAL_RUNNING;
+        bool running = uni_trial_info_of(results, i)->status == UNI_TRIAL_RUNNING;
         rows[i] = (row){ .trial = i, .key = (double)i };
-        if (most > 0) /* those that run, then the best */
+        if (most > 0) /* running trials, then the best */
             rows[i].key = running        ? -INFINITY
                           : isnan(value) ? INFINITY
                                          : (strcmp(mode, "max") == 0 ? -value : value);
@@ -152,7 +156,7 @@ int tune_view_table(const cli_terminal *terminal, const uni_tune_results *result
     cli_table_free(table);
     free(rows);
     int64_t best;
-    if (metric && uni_tune_best(results, metric, mode, UNI_SCOPE_LAST, &best, NULL) == 0) {
+    if (metric && uni_tune_best(&best, results, metric, mode, UNI_SCOPE_LAST, NULL) == 0) {
         char text[CLI_SHORT];
         fprintf(terminal->out, "best: trial %lld, %s %s\n", (long long)best, metric,
                 cli_number(uni_trial_value(results, best, metric, mode, UNI_SCOPE_LAST), text));
@@ -184,16 +188,16 @@ static bool note_told(tune_view *view, int64_t trial)
     return !before;
 }
 
-/* One line for each trial that failed, once. */
+/* Prints one line for each trial that failed, once. */
 static void tell_failures(tune_view *view, const uni_tune_results *results)
 {
-    int64_t count = uni_tune_count(results);
+    int64_t count = uni_tune_info_of(results)->num_trials;
     if (uni_tune_count_status(results, UNI_TRIAL_ERROR) == 0)
         return;
     for (int64_t i = 0; i < count; i++) {
-        if (uni_trial_status_of(results, i) != UNI_TRIAL_ERROR || !note_told(view, i))
+        if (uni_trial_info_of(results, i)->status != UNI_TRIAL_ERROR || !note_told(view, i))
             continue;
-        const char *error = uni_trial_error(results, i);
+        const char *error = uni_trial_info_of(results, i)->error;
         wipe(view);
         fflush(view->terminal->out);
         fprintf(view->errors->out, "unisono tune: trial %lld failed: %.*s\n", (long long)i,

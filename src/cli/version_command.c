@@ -31,7 +31,7 @@ static int call_version(cli_context *context, const cli_parsed *parsed)
 }
 
 static const cli_example version_examples[] = {
-    { "unisono version --json", "for programs" },
+    { "unisono version --json", "for scripts" },
     { NULL, NULL },
 };
 

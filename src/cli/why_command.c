@@ -23,11 +23,12 @@ static const cli_option why_options[] = {
     CLI_END_OPTION,
 };
 
-/* Where each rank stood in its collectives, when it used any: the recorder's files outlive everybody. */
+/* Where each rank was in its collectives, if it used any: the recorder's files outlive all
+ * processes. */
 static void show_collectives(const cli_terminal *terminal, uni_run *run)
 {
     uni__text text = { 0 };
-    char *dir = uni__path_join(uni_run_dir(run), "collectives", NULL);
+    char *dir = uni__path_join(uni_run_info_of(run)->dir, "collectives", NULL);
     if (dir && uni__recorder_describe(&text, dir, LAST_COLLECTIVES, NULL) == 0 && text.size > 0)
         fprintf(terminal->out, "\n%s", text.data);
     uni__text_free(&text);
@@ -46,7 +47,7 @@ static int call_why(cli_context *context, const cli_parsed *parsed)
         code = cli_print_json(context, cli_explain_json(run));
     else
         cli_explain(&context->out, run, values->lines > 0 ? (size_t)values->lines : 0);
-    if (!values->json && uni_run_status_of(run) != UNI_RUN_SUCCEEDED)
+    if (!values->json && uni_run_info_of(run)->status != UNI_RUN_SUCCEEDED)
         show_collectives(&context->out, run);
     uni_run_close(run);
     return code;
@@ -54,7 +55,7 @@ static int call_why(cli_context *context, const cli_parsed *parsed)
 
 static const cli_example why_examples[] = {
     { "unisono why", "the newest run" },
-    { "unisono why digits/run_003", "a given one" },
+    { "unisono why digits/run_003", "a specific run" },
     { NULL, NULL },
 };
 
@@ -62,10 +63,10 @@ const cli_command cli_why_command = {
     .name = "why",
     .arguments = "[RUN]",
     .summary = "say in plain words why a run ended, and what to do",
-    .description = "Names the first cause: which rank, on which host, how it ended and where it "
-                   "stood, with the last lines of "
-                   "its log. The ranks that were stopped because of it are one line. Says whether "
-                   "the run can go on, and how.",
+    .description =
+        "Names the first cause: which rank, on which host, how it ended and how far it got, with "
+        "the last lines of its log. The ranks that were stopped as a consequence are summarized in "
+        "one line. Says whether the run can be resumed, and how.",
     .options = why_options,
     .values_size = sizeof(why_values),
     .max_args = 1,

@@ -1,4 +1,4 @@
-/* all_gather_pull.c - everybody reads everybody's part. n x b bytes read by each rank. */
+/* all_gather_pull.c - every rank reads every other rank's part. Each rank reads n x b bytes. */
 #include "comm/algorithm.h"
 
 static void copy_window(uni_comm_request *request, const uni__pull *pull)
@@ -6,7 +6,7 @@ static void copy_window(uni_comm_request *request, const uni__pull *pull)
     const uni__call *call = &request->call;
     size_t size = uni_dtype_size(call->dtype), bytes = pull->count * size;
     int n = request->lane->members;
-    /* Begin with the next rank, so that not all read the same memory at once. */
+    /* Start with the next rank, so that the ranks do not all read the same memory at once. */
     for (int i = 1; i <= n && bytes > 0; i++) {
         int m = (request->lane->mine + i) % n;
         char *to = (char *)call->out + ((size_t)m * call->count + pull->first) * size;

@@ -1,8 +1,9 @@
 /*
  * all_reduce_small.c - every rank puts its input into staging and reduces all of them itself.
  *
- * One meeting instead of two, for n times the reading: the fastest for a few KiB. All ranks take the same
- * sums in the same order, so results are bit-equal. n ranks, b bytes: 1 meeting, n x b read.
+ * This takes one synchronization instead of two, for n times the reading, and is the fastest for a
+ * few KiB. All ranks add in the same order, so results are bit-equal. n ranks, b bytes: 1
+ * synchronization, n x b read.
  */
 #include "comm/algorithm.h"
 

@@ -1,4 +1,4 @@
-/* all_to_all_pull.c - rank r reads segment r of everybody. n x b bytes read by each rank. */
+/* all_to_all_pull.c - rank r reads segment r of every rank. Each rank reads n x b bytes. */
 #include "comm/algorithm.h"
 
 static void copy_window(uni_comm_request *request, const uni__pull *pull)

@@ -1,4 +1,4 @@
-/* barrier_flags.c - each rank raises its flag and looks at all the others': 1 meeting, no bytes. */
+/* barrier_flags.c - each rank raises its flag and polls all others: 1 synchronization, no bytes. */
 #include "comm/algorithm.h"
 
 static int step(uni_comm_request *request, uni_error *err)

@@ -1,7 +1,8 @@
 /*
- * board.c - the shared board: starting a collective, phases, the end. The protocol is in board.h, what lies where in board_layout.c.
+ * board.c - the shared board: starting a collective, its phases, and aborting. board.h describes
+ * the protocol, board_layout.c the memory layout.
  *
- * The rank's thread, but for uni__board_abort.
+ * Called on the rank's thread, except uni__board_abort.
  */
 #include "comm/board.h"
 
@@ -22,13 +23,13 @@
 
 /* --- starting --- */
 
-/* What all members have finished, asked for only when the arrivals did not tell. */
+/* Reads what all members have finished. Needed only when the arrivals did not carry enough. */
 static void refresh_finished(uni__lane *lane, int *slowest)
 {
     uint64_t lowest = UINT64_MAX;
     for (int m = 0; m < lane->members; m++) {
         uint64_t finished = atomic_load(&uni__lane_progress(lane, m)->finished);
-        finished = finished ? finished : 1; /* has not begun anything */
+        finished = finished ? finished : 1; /* has not started anything */
         if (finished < lowest) {
             lowest = finished;
             *slowest = m;
@@ -42,8 +43,8 @@ static bool area_is_free(const uni__area *area)
     return !area->lane || area->seq < area->lane->all_finished;
 }
 
-/* The lowest free one, so that the same few stay in the caches; -1 when there is none. Collectives leave some to the sends,
- * which a peer may need before it comes to the collective. */
+/* Takes the lowest free area, so that the same few stay in the caches; -1 when none is free.
+ * Collectives leave some to sends, which a peer may need before it enters the collective. */
 static int take_area(uni__board *board, const uni__lane *lane, int *slowest)
 {
     int most = lane->first_rank < 0 ? UNI__AREAS - UNI__PAIR_AREAS : UNI__AREAS;
@@ -70,7 +71,7 @@ static uni__lane *lane_of(uni_comm *comm, const uni__call *call)
     return &board->lane;
 }
 
-/* Do the peers see what they need of my buffers? */
+/* Can the peers see the parts of my buffers that they need? */
 static bool locate_buffers(uni_comm_request *request, uni__slot *slot)
 {
     uni_comm *comm = request->comm;
@@ -98,7 +99,8 @@ static uint64_t what_of(const uni_comm_request *request, bool visible)
            (uint64_t)flags << 24 | (uint64_t)root << 32 | (uint64_t)request->area << 48;
 }
 
-/* Where this rank runs. Who always comes last never waits, and would share a lower rank's core for ever: it goes. */
+/* Publishes the core this rank runs on. A rank that always arrives last never waits, so it would
+ * share a lower rank's core forever. It steps aside here. */
 static void tell_core(uni_comm *comm)
 {
     uni__rank_line *ranks = comm->board->header->ranks;
@@ -175,10 +177,10 @@ void uni__board_publish(uni_comm_request *request, uint64_t phase)
     uint64_t before =
         atomic_exchange_explicit(&slot->word, goal(request->seq, phase) << 1, memory_order_acq_rel);
     if (before & 1)
-        uni__comm_futex_wake(&slot->word);
+        uni__futex_wake(uni__low_half(&slot->word));
 }
 
-/* All have come: who was last, what they weigh, what they have finished. */
+/* All members have arrived: notes the last one, their weights, and what they have finished. */
 static int note_arrival(uni_comm_request *request, uni_error *err)
 {
     uni__lane *lane = request->lane;
@@ -237,8 +239,9 @@ int uni__board_reached(uni_comm_request *request, uint64_t phase, uni_error *err
 
 static void finish(uni_comm_request *request);
 
-/* Every member compares itself with all others. When two differ, each differs from one of them, so that all find it by
- * themselves and none has to be told: the request ends here, and the lane goes on with the next number. */
+/* Every member compares itself with all others. When two differ, every member differs from at least
+ * one of them. All detect the mismatch on their own, without a message. The request ends here, and
+ * the lane continues with the next number. */
 int uni__board_compare(uni_comm_request *request, int member, uni_error *err)
 {
     uni__lane *lane = request->lane;
@@ -271,7 +274,7 @@ static void finish(uni_comm_request *request)
     uint64_t lowest = lane->next;
     for (const uni_comm_request *other = comm->started.first; other; other = other->next)
         if (other != request && other->lane == lane) {
-            lowest = other->seq; /* they stand in the order of their numbers */
+            lowest = other->seq; /* started requests are ordered by number */
             break;
         }
     lane->finished = lowest;
@@ -287,7 +290,7 @@ int uni__board_step(uni_comm_request *request, uni_error *err)
     return status;
 }
 
-/* --- the end for all --- */
+/* --- aborting --- */
 
 void uni__board_abort(uni_comm *comm, int code, const char *text)
 {
@@ -313,7 +316,7 @@ int uni__board_aborted(uni_comm *comm, uni_error *err)
     uint32_t state = atomic_load_explicit(&header->abort_state, memory_order_acquire);
     if (state == UNI__ABORT_NONE)
         return 0;
-    /* The one who writes the text needs a moment; if it died there, we go on without. */
+    /* The aborting rank needs a moment to write its text. If it died there, continue without. */
     for (int i = 0; i < 100 && state != UNI__ABORT_READY; i++) {
         usleep(1000);
         state = atomic_load_explicit(&header->abort_state, memory_order_acquire);

@@ -1,7 +1,8 @@
 /*
- * board_layout.c - the memory of the shared board: what lies where, attaching to it, and where a rank finds another's data. The protocol is in board.h.
+ * board_layout.c - the memory of the shared board: its layout, attaching to it, and locating
+ * another rank's data. board.h describes the protocol.
  *
- * The rank's thread.
+ * Called on the rank's thread.
  */
 #include "comm/board.h"
 
@@ -80,7 +81,7 @@ static int set_pairs(uni__board *board, char *memory, int rank, int size)
     return 0;
 }
 
-/* Busy waiting helps only when every rank has a core of its own. */
+/* Spinning helps only when every rank has its own core. */
 static uint64_t choose_spin(const uni_comm *comm)
 {
     int cores = comm->options.cores;
@@ -116,7 +117,7 @@ int uni__board_attach(uni_comm *comm, void *memory, size_t bytes, uni_error *err
                              comm->size);
     board->spin_ns = choose_spin(comm);
     uni__process self;
-    (void)uni__process_look(getpid(), &self); /* start time 0: the peers cannot look either */
+    (void)uni__process_look(getpid(), &self); /* on failure 0: peers cannot read it either */
     uni__rank_line *line = &header->ranks[comm->rank];
     atomic_store(&line->pid, (uint32_t)getpid());
     atomic_store(&line->start_time, self.start_time);
@@ -166,13 +167,13 @@ uni__slot *uni__lane_slot(const uni__lane *lane, int member, uint64_t seq)
            seq % (uint64_t)lane->slots;
 }
 
-/* --- locations: a pointer (thread), or segment + 1 in the high 16 bits and the offset in that rank's
- * part below (shm) --- */
+/* --- locations: a pointer (thread), or segment + 1 in the high 16 bits and the offset in that
+ * rank's part below (shm) --- */
 
 uint64_t uni__board_locate(uni_comm *comm, const void *data, size_t bytes, bool *visible)
 {
     if (bytes == 0 || comm->peers.vtable == NULL || comm->peers.vtable->pass == NULL) {
-        *visible = true; /* one process: every pointer is good everywhere */
+        *visible = true; /* one process: pointers are valid on all ranks */
         return (uint64_t)(uintptr_t)data;
     }
     for (int i = 0; i < UNI__COMM_SEGMENTS; i++) {

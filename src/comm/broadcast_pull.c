@@ -1,5 +1,5 @@
-/* broadcast_pull.c - everybody reads from the root. b bytes read by each rank. send and recv are the
- * same between two: the sender is the root of its pair. */
+/* broadcast_pull.c - every rank reads from the root. Each rank reads b bytes. send and recv use the
+ * same code within a pair, with the sender as the root. */
 #include "comm/algorithm.h"
 #include "comm/kinds.h"
 
@@ -19,8 +19,9 @@ static int step(uni_comm_request *request, uni_error *err)
     return uni__pull_step(request, copy_window, err);
 }
 
-/* What fits one window is on its way when it is in staging: the sender need not wait, so two ranks that
- * send to each other first do not block each other. A wrong recv then fails there and here next time. */
+/* A message that fits one window is sent once it is in staging, so the sender does not wait. Two
+ * ranks that both send first therefore do not deadlock. A mismatched recv then fails on the
+ * receiver, and here at the next call. */
 static int send_step(uni_comm_request *request, uni_error *err)
 {
     bool small = uni__call_bytes(&request->call) <= UNI__WINDOW_BYTES;

@@ -1,4 +1,5 @@
-/* call.c - what a call means in numbers, and whether its arguments can be right. The rank's thread. */
+/* call.c - the sizes that a call implies, and the validation of its arguments. Called on the rank's
+ * thread. */
 #include "comm/internal.h"
 #include "comm/kinds.h"
 

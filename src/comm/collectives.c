@@ -3,11 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/shared.h"
 #include "base/file.h"
 #include "comm/internal.h"
 #include "comm/kinds.h"
 
-/* Every call opens like this; op 0 where nothing is reduced, root 0 where there is none. */
+/* Common fields of every call; op 0 when nothing is reduced, root 0 when there is none. */
 static uni__call make(int kind, const void *in, void *out, size_t count, uni_dtype dtype,
                       uni_comm_op op, int root)
 {
@@ -97,32 +98,32 @@ int uni_comm_recv(uni_comm *comm, void *data, size_t count, uni_dtype dtype, int
     return run(comm, recv_call(data, count, dtype, from), err);
 }
 
-int uni_comm_send_start(uni_comm *comm, const void *data, size_t count, uni_dtype dtype, int to,
-                        uni_comm_request **out_request, uni_error *err)
+int uni_comm_send_start(uni_comm_request **out_request, uni_comm *comm, const void *data,
+                        size_t count, uni_dtype dtype, int to, uni_error *err)
 {
     uni__call call = send_call(data, count, dtype, to);
     return uni__comm_start(comm, &call, out_request, err);
 }
 
-int uni_comm_recv_start(uni_comm *comm, void *data, size_t count, uni_dtype dtype, int from,
-                        uni_comm_request **out_request, uni_error *err)
+int uni_comm_recv_start(uni_comm_request **out_request, uni_comm *comm, void *data, size_t count,
+                        uni_dtype dtype, int from, uni_error *err)
 {
     uni__call call = recv_call(data, count, dtype, from);
     return uni__comm_start(comm, &call, out_request, err);
 }
 
-int uni_comm_all_reduce_start(uni_comm *comm, const void *in, void *out, size_t count,
-                              uni_dtype dtype, uni_comm_op op, double weight,
-                              uni_comm_request **out_request, uni_error *err)
+int uni_comm_all_reduce_start(uni_comm_request **out_request, uni_comm *comm, const void *in,
+                              void *out, size_t count, uni_dtype dtype, uni_comm_op op,
+                              double weight, uni_error *err)
 {
     uni__call call = make(UNI__KIND_ALL_REDUCE, in, out, count, dtype, op, 0);
     call.weight = weight;
     return uni__comm_start(comm, &call, out_request, err);
 }
 
-int uni_comm_reduce_apply(uni_comm *comm, void *gradient, size_t count, uni_dtype dtype,
-                          uni_comm_op op, double weight, uni_comm_apply apply, void *context,
-                          uni_error *err)
+int uni__comm_reduce_apply(uni_comm *comm, void *gradient, size_t count, uni_dtype dtype,
+                           uni_comm_op op, double weight, uni__comm_apply apply, void *context,
+                           uni_error *err)
 {
     uni__call call = make(UNI__KIND_REDUCE_APPLY, gradient, gradient, count, dtype, op, 0);
     call.weight = weight;
@@ -131,8 +132,8 @@ int uni_comm_reduce_apply(uni_comm *comm, void *gradient, size_t count, uni_dtyp
     return run(comm, call, err);
 }
 
-int uni_comm_buffer_sum(const uni_comm_buffer *buffer, size_t begin, size_t end, uni_dtype dtype,
-                        uni_error *err)
+int uni__comm_buffer_sum(const uni_comm_buffer *buffer, size_t begin, size_t end, uni_dtype dtype,
+                         uni_error *err)
 {
     uni_comm *comm = buffer->comm;
     size_t size = uni_dtype_size(dtype);
@@ -142,7 +143,7 @@ int uni_comm_buffer_sum(const uni_comm_buffer *buffer, size_t begin, size_t end,
                              "elements %zu to %zu of %s in a buffer of %zu bytes cannot be summed",
                              begin, end, uni_dtype_name(dtype), buffer->bytes);
     for (int rank = 0; rank < comm->size; rank++) {
-        const char *part = uni_comm_buffer_peer(buffer, rank);
+        const char *part = uni__comm_buffer_peer(buffer, rank);
         if (!part)
             return uni_error_set(err, UNI_EUNSUPPORTED,
                                  "the buffer of rank %d is not seen from rank %d (another host)",
@@ -154,7 +155,7 @@ int uni_comm_buffer_sum(const uni_comm_buffer *buffer, size_t begin, size_t end,
     return 0;
 }
 
-/* The value that most ranks have; the lowest rank's of several. */
+/* The value that most ranks have; on a tie, the lowest rank's. */
 static uint64_t most_common(const uint64_t *values, int n)
 {
     int best = 0, best_count = 0;

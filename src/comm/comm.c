@@ -1,7 +1,8 @@
-/* comm.c - making and ending communicators, and the memory that ranks share. */
+/* comm.c - creating and closing communicators, and the memory that ranks share. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/shared.h"
 #include "comm/internal.h"
 #include "comm/kinds.h"
 
@@ -27,7 +28,7 @@ int uni__comm_new(uni_comm **out, const uni__rendezvous *peers, const uni_comm_o
     comm->kernels = uni__kernels_best();
     int status = uni__recorder_new(&comm->recorder, comm->options.record_dir, comm->rank,
                                    comm->size, transport->name, err);
-    comm->options.record_dir = NULL; /* the caller's string is not kept */
+    comm->options.record_dir = NULL; /* not copied: valid only during the call */
     if (status < 0) {
         free(comm);
         return status;
@@ -81,22 +82,18 @@ void uni_comm_abort(uni_comm *comm, const char *reason)
     comm->transport->abort(comm, reason ? reason : "the communicator was aborted");
 }
 
-int uni_comm_rank(const uni_comm *comm)
+const uni_comm_info *uni_comm_info_of(const uni_comm *comm)
 {
-    return comm->rank;
+    uni_comm_info *info = &((uni_comm *)comm)->info;
+    *info = (uni_comm_info){
+        .rank = comm->rank,
+        .size = comm->size,
+        .transport = comm->transport->name,
+    };
+    return info;
 }
 
-int uni_comm_size(const uni_comm *comm)
-{
-    return comm->size;
-}
-
-const char *uni_comm_transport(const uni_comm *comm)
-{
-    return comm->transport->name;
-}
-
-uint64_t uni_comm_count(const uni_comm *comm)
+uint64_t uni__comm_count(const uni_comm *comm)
 {
     return comm->count;
 }
@@ -135,12 +132,12 @@ static int alloc(uni_comm *comm, size_t bytes, bool shared, uni_comm_buffer **ou
     return 0;
 }
 
-int uni_comm_alloc(uni_comm *comm, size_t bytes, uni_comm_buffer **out, uni_error *err)
+int uni_comm_alloc(uni_comm_buffer **out, uni_comm *comm, size_t bytes, uni_error *err)
 {
     return alloc(comm, bytes, false, out, err);
 }
 
-int uni_comm_alloc_shared(uni_comm *comm, size_t bytes, uni_comm_buffer **out, uni_error *err)
+int uni__comm_alloc_shared(uni_comm *comm, size_t bytes, uni_comm_buffer **out, uni_error *err)
 {
     return alloc(comm, bytes, true, out, err);
 }
@@ -156,10 +153,10 @@ void uni_comm_buffer_free(uni_comm_buffer *buffer)
 
 void *uni_comm_buffer_data(const uni_comm_buffer *buffer)
 {
-    return uni_comm_buffer_peer(buffer, buffer->comm->rank);
+    return uni__comm_buffer_peer(buffer, buffer->comm->rank);
 }
 
-void *uni_comm_buffer_peer(const uni_comm_buffer *buffer, int rank)
+void *uni__comm_buffer_peer(const uni_comm_buffer *buffer, int rank)
 {
     if (rank < 0 || rank >= buffer->comm->size || !buffer->base ||
         (buffer->own_only && rank != buffer->comm->rank))

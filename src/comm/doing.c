@@ -1,5 +1,5 @@
-/* doing.c - what each rank is doing, as text for people. Reads the board while others write it, so a
- * number may be one behind; any thread. */
+/* doing.c - what each rank is doing, as text for people. Reads the board while other ranks write to
+ * it, so a number may be one behind. Any thread. */
 #include <stdio.h>
 #include <string.h>
 

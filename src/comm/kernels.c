@@ -1,8 +1,8 @@
 /*
- * kernels.c - which kernels this machine gets, and the reduction of many inputs into many outputs.
+ * kernels.c - selects the kernels for this machine, and reduces many inputs into many outputs.
  *
- * Many inputs are taken in blocks that stay in the first-level cache, always in the order of the
- * ranks: what order means for floating point is decided here and nowhere else. Any thread.
+ * Inputs are processed in blocks that stay in the first-level cache, always in rank order. This is
+ * the only place that decides the order of floating-point additions. Any thread.
  */
 #include "comm/kernels.h"
 
@@ -48,8 +48,8 @@ static const void *at(const void *base, size_t offset)
     return (const char *)base + offset;
 }
 
-/* One block. The sum of all but the last input goes to `partial`, because an output may be an input
- * that is still needed. */
+/* Reduces one block. All but the last input accumulate in `partial`, because an output may be an
+ * input that is still needed. */
 static void reduce_block(const uni__kernels *kernels, int type, uni_comm_op op, double divisor,
                          const void *const *in, int num_in, void *const *out, int num_out,
                          size_t offset, size_t n, size_t size)

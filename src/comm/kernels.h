@@ -1,8 +1,8 @@
 /*
  * kernels.h - elementwise reductions: dst[i] = a[i] op b[i], for five types and three operations.
  *
- * Each element is one operation in the order of the operands, nothing is reassociated, so the plain
- * build and the AVX2 build give the same bits. dst may be a or b. Used by this module only.
+ * Each element is one operation in operand order and nothing is reassociated, so the plain build
+ * and the AVX2 build give the same bits. dst may be a or b. Used by this module only.
  */
 #ifndef UNISONO_COMM_KERNELS_H
 #define UNISONO_COMM_KERNELS_H
@@ -12,7 +12,7 @@
 #include <unisono/comm.h>
 
 typedef void (*uni__combine)(void *dst, const void *a, const void *b, size_t n);
-/* Both dst and dst2 get a op b: one pass for two ranks in place. */
+/* Stores a op b in both dst and dst2: one pass for two ranks in place. */
 typedef void (*uni__combine2)(void *dst, void *dst2, const void *a, const void *b, size_t n);
 /* data[i] = data[i] / divisor */
 typedef void (*uni__divide)(void *data, double divisor, size_t n);
@@ -22,26 +22,27 @@ typedef struct uni__kernels {
     uni__combine combine[5][3]; /* by uni__kernel_type and sum, min, max */
     uni__combine2 combine2[2]; /* sum of float32 and float64 */
     uni__divide divide[2]; /* float32, float64 */
-    /* memcpy by plain vector moves: glibc's uses "rep movsb" from 2 KiB on, which is several times slower
-     * into lines that another core has (measured: docs/collectives.md). */
+    /* memcpy by plain vector moves. glibc uses "rep movsb" from 2 KiB on, which is several times
+     * slower into lines that another core holds (measured: docs/collectives.md). */
     void (*copy)(void *dst, const void *src, size_t bytes);
 } uni__kernels;
 
 extern const uni__kernels uni__kernels_base, uni__kernels_avx2;
 
-/* The best for this machine. */
+/* The fastest for this machine. */
 const uni__kernels *uni__kernels_best(void);
-/* Row of combine, or -1 when this type is not reduced. */
+/* Row of `combine`, or -1 when this type cannot be reduced. */
 int uni__kernel_type(uni_dtype dtype);
 
 /* out[o][i] = in[0][i] op ... op in[n-1][i], divided by divisor unless that is 0 or 1, for all
- * outputs. Any output may be one of the inputs (the same addresses, not shifted). */
+ * outputs. An output may be one of the inputs, at the same address. */
 void uni__reduce_many(const uni__kernels *kernels, uni_dtype dtype, uni_comm_op op, double divisor,
                       const void *const *in, int num_in, void *const *out, int num_out,
                       size_t count);
 
-/* For lines that another core has and that will be written here: asks for all of them at once, before the first is needed. A few KiB
- * at a time: the core has so many requests under way. */
+/* Requests lines that another core holds and that will be written here, all at once, before the
+ * first is needed. Call it with a few KiB at a time: a core has a limited number of requests under
+ * way. */
 static inline void uni__claim_lines(void *data, size_t bytes)
 {
 #if defined(__x86_64__)

@@ -1,5 +1,5 @@
-/* kernels_avx2.c - the same loops for AVX2. The target is said here and not to the build, because this
- * file is also part of a library for machines without it; kernels.c asks the machine. */
+/* kernels_avx2.c - the same loops for AVX2. The target is set here and not in the build, because
+ * this file is also part of a library for machines without AVX2; kernels.c checks the machine. */
 #include <stdint.h>
 #include <string.h>
 

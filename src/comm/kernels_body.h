@@ -18,7 +18,7 @@
         }                                                                                          \
     }
 
-/* A NaN stays a NaN, whichever side it is on. */
+/* A NaN on either side stays a NaN. */
 #define FLOATS(suffix, type)                                                                       \
     COMBINE(sum_##suffix, type, x + y)                                                             \
     COMBINE(min_##suffix, type, x < y || x != x ? x : y)                                           \
@@ -41,7 +41,7 @@
             d[i] = d[i] / by;                                                                      \
     }
 
-/* Sums are taken unsigned: wrapping is defined there. */
+/* Sums are unsigned, where overflow is defined to wrap. */
 #define INTEGERS(suffix, type, wide)                                                               \
     COMBINE(sum_##suffix, type, (wide)x + (wide)y)                                                 \
     COMBINE(min_##suffix, type, x < y ? x : y)                                                     \

@@ -1,4 +1,5 @@
-/* kinds.h - the collectives by number and name. The numbers are in recorder files: never reuse one. */
+/* kinds.h - the collectives by number and name. Recorder files contain the numbers: never reuse
+ * one. */
 #ifndef UNISONO_COMM_KINDS_H
 #define UNISONO_COMM_KINDS_H
 
@@ -23,7 +24,7 @@ enum {
 #undef UNI__KIND_ENUM
 };
 
-/* Between two ranks, and not counted among the collectives. */
+/* Between two ranks, so not counted as a collective. */
 static inline int uni__kind_is_pair(int kind)
 {
     return kind == UNI__KIND_SEND || kind == UNI__KIND_RECV;

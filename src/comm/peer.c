@@ -1,10 +1,10 @@
 /*
- * peer.c - is a peer's process alive? Asked every 20 ms by who waits for it.
+ * peer.c - is a peer's process alive? A waiting rank checks every 20 ms.
  *
- * First the rendezvous, when it can say (the session knows deaths from the kernel). Then the kernel itself:
- * on one host /proc/PID/stat tells dead, zombie and stopped. A process that got the same number later has another
- * start time. Where the peer's /proc cannot be read from the beginning (another pid namespace) only the
- * rendezvous counts.
+ * The rendezvous is asked first if it can tell (the session learns of deaths from the kernel). Then
+ * the kernel: on one host /proc/PID/stat shows dead, zombie and stopped processes. A process that
+ * reuses the pid has a different start time. If the peer's /proc cannot be read from the beginning
+ * (another pid namespace), only the rendezvous counts.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,8 +1,9 @@
 /*
- * pull.c - the common way of all collectives in which ranks only read from each other.
+ * pull.c - the shared code of all collectives in which ranks only read from each other.
  *
- * Each rank's input is some segments of the same length (one, or one for each rank). When all inputs are
- * visible, there is one window, everything, read in place; a last phase tells that all have read.
+ * Each rank's input consists of segments of equal length (one, or one per rank). When all inputs
+ * are visible, a single window covers everything and is read in place. A last phase tells that all
+ * ranks have read.
  *
  *   phase 1  arrived     phase 2  has read everything
  *
@@ -10,8 +11,9 @@
  *
  *   phase 2 + k  my window k is in half k % 2, and I have read all windows before it
  *
- * One phase a window is enough: who sees all peers at 2 + k knows that window k - 1 was read by all, so
- * its half may be filled with k + 1. There is no last phase; the areas are guarded by the board.
+ * One phase per window is enough: a rank that sees all peers at 2 + k knows that all have read
+ * window k - 1, so its half can be filled with k + 1. There is no last phase, because the board
+ * guards the areas.
  */
 #include "comm/algorithm.h"
 #include "comm/kinds.h"
@@ -100,7 +102,7 @@ static int arrive(uni_comm_request *request, uni__pull_window pull, uni_error *e
     }
     uni__slot *mine = uni__lane_slot(request->lane, request->lane->mine, request->seq);
     if (atomic_load_explicit(&mine->what, memory_order_relaxed) >> 24 & UNI__FLAG_VISIBLE) {
-        /* I could have been read in place, but somebody else cannot. */
+        /* My buffer is visible, but that of another rank is not, so all go through staging. */
         uni__pull_fill(request, 0);
         uni__board_publish(request, 2);
     }

@@ -1,4 +1,5 @@
-/* recorder.c - writing the flight recorder; the file's format is in recorder.h. The rank's thread. */
+/* recorder.c - writes the flight recorder; recorder.h has the file format. Called on the rank's
+ * thread. */
 #include "comm/recorder.h"
 
 #include <errno.h>
@@ -29,7 +30,7 @@ static int map_file(void **out, const char *dir, int rank, size_t bytes, uni_err
         return uni_error_set(err, UNI_ENOMEM, "no memory for the name of a recorder file");
     int status = 0, fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     *out = MAP_FAILED;
-    /* posix_fallocate and not ftruncate: a full disk is an error now and not a SIGBUS later. */
+    /* posix_fallocate reports a full disk now; with ftruncate it would be a SIGBUS later. */
     if (fd < 0)
         status = uni_error_set_errno(err, errno, "cannot make the recorder file %s", path);
     else if ((errno = posix_fallocate(fd, 0, (off_t)bytes)) != 0)

@@ -1,4 +1,5 @@
-/* recorder_internal.h - the recorder file's header (recorder.h has it in words), for writer and reader. */
+/* recorder_internal.h - the recorder file's header as a struct (recorder.h describes it), for
+ * writer and reader. */
 #ifndef UNISONO_COMM_RECORDER_INTERNAL_H
 #define UNISONO_COMM_RECORDER_INTERNAL_H
 

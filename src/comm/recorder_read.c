@@ -1,6 +1,6 @@
 /*
- * recorder_read.c - reading recorder files back and telling people what is in them, after a crash or while
- * the ranks still run. Nothing in a file is trusted. Any thread.
+ * recorder_read.c - reads recorder files and describes their contents, after a crash or while the
+ * ranks still run. Nothing in a file is trusted. Any thread.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -99,7 +99,7 @@ static void describe_record(uni__text *text, const uni__record *record)
     uni__text_add_char(text, '\n');
 }
 
-/* Who is late more often than the others taken together. */
+/* Names the rank that is late more often than all others together. */
 static void describe_late(uni__text *text, const uni__record_file *file)
 {
     uint64_t all = 0;
@@ -158,7 +158,8 @@ int uni__recorder_describe(uni__text *text, const char *dir, int last, uni_error
             uni__text_add_format(text, "rank %d left no recorder file\n", rank);
         }
         free(path);
-        /* Rank 0's file may be on another host: look a little further for one that tells the size. */
+        /* Rank 0's file may be on another host: look a little further for a file that has the
+         * size. */
         if (!any && rank + 1 == size && size < 64)
             size++;
     }

@@ -1,5 +1,5 @@
-/* reduce_scatter_pull.c - rank r reads segment r of all inputs, in the order of the ranks. n x b bytes
- * read by each rank, for segments of b bytes. */
+/* reduce_scatter_pull.c - rank r reads segment r of all inputs, in rank order. Each rank reads n x
+ * b bytes, for segments of b bytes. */
 #include "comm/algorithm.h"
 
 static void reduce_window(uni_comm_request *request, const uni__pull *pull)

@@ -1,4 +1,4 @@
-/* reduce_to_root.c - the root reads all inputs in the order of the ranks. n x b bytes read by the root. */
+/* reduce_to_root.c - the root reads all inputs in rank order. The root reads n x b bytes. */
 #include "comm/algorithm.h"
 
 static void reduce_on_root(uni_comm_request *request, const uni__pull *pull)

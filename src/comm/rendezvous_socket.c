@@ -1,9 +1,9 @@
 /*
- * rendezvous_socket.c - the rendezvous over a socket (packets) between every two ranks: pairs that were made before a fork, or connections between
- * processes that the user started by hand.
+ * rendezvous_socket.c - the rendezvous over one packet socket per pair of ranks: socket pairs made
+ * before a fork, or connections between processes that the user started by hand.
  *
- * A packet is a key (64 bytes), then data or a descriptor. What comes while something else is waited for is
- * kept. The rank's thread.
+ * A packet is a key (64 bytes), then data or a descriptor. Packets that arrive while the rank waits
+ * for another one are kept. Called on the rank's thread.
  */
 #include <errno.h>
 #include <poll.h>
@@ -22,7 +22,8 @@
 #define KEY_SIZE 64
 #define DATA_SIZE 1024
 #define FD_KEY "\001fd"
-#define FIRST_WORD_NS 2000000000ull /* of for whom is waited */
+/* After this time, and then every NEXT_WORD_NS, log which ranks are missing. */
+#define FIRST_WORD_NS 2000000000ull
 #define NEXT_WORD_NS 10000000000ull
 #define LOOK_MS 500
 #define MAX_NAMED 8
@@ -237,7 +238,7 @@ uni__rendezvous uni__socket_mesh_rank(uni__socket_mesh *mesh, int rank)
 
 /* ---- by hand ---- */
 
-/* "\0NAME.RANK": gone with its process. */
+/* "\0NAME.RANK": disappears with its process. */
 static socklen_t address_of(struct sockaddr_un *address, const char *name, int rank)
 {
     *address = (struct sockaddr_un){ .sun_family = AF_UNIX };
@@ -245,7 +246,7 @@ static socklen_t address_of(struct sockaddr_un *address, const char *name, int r
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)size);
 }
 
-/* Only processes of this user are let in. */
+/* Accept only processes of this user. */
 static bool is_ours(int fd)
 {
     struct ucred peer = { 0 };
@@ -253,7 +254,7 @@ static bool is_ours(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-/* Those who are there wait for the others; people are told for whom. */
+/* The ranks that are here wait for the others, and the log says for which. */
 typedef struct meeting {
     uni__socket_mesh *mesh;
     const char *name;
@@ -270,7 +271,7 @@ static void add_name(uni__text *text, const meeting *it, int rank)
         uni__text_add_format(text, "rank %d", rank);
 }
 
-/* The ranks that have not come, as far as is known: those below us are called one after the other. */
+/* Lists the missing ranks, as far as known: ranks below this one are contacted one at a time. */
 static void add_missing(uni__text *text, const meeting *it)
 {
     int named = 0;
@@ -283,7 +284,7 @@ static void add_missing(uni__text *text, const meeting *it)
         uni__text_add_format(text, " and %d more", named - MAX_NAMED);
 }
 
-/* How much longer to wait before looking again; 0: not any longer, and err says for whom. */
+/* Milliseconds to wait before the next check; 0: timed out, and err names the missing ranks. */
 static int patience(meeting *it, uni_error *err)
 {
     uint64_t now = uni__monotonic_ns(), waited_ms = (now - it->begun) / 1000000u;
@@ -358,7 +359,7 @@ static int take_call(meeting *it, int listener, uni_error *err)
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &seconds, sizeof seconds);
     if (!good) {
         close(fd);
-        return 0; /* a stranger: wait for the next */
+        return 0; /* not a peer: wait for the next */
     }
     mesh->fds[mesh->rank * mesh->size + rank] = fd;
     return 1;

@@ -1,13 +1,15 @@
 /*
- * request.c - the life of a call: begin, start, steps, end. Blocking calls are requests that are waited for.
+ * request.c - the life of a call: begin, start, steps, end. A blocking call is a request that the
+ * caller waits for.
  *
- * All requests under way are moved on whenever a rank waits, oldest first: a peer may need an older
- * one to end before it comes to ours. There may be any number. A transport has room for some; the others wait
- * for it, collectives in one queue, sends and recvs in another: a send never waits behind a collective that the receiver
- * has yet to come to, and the calls of one kind to one rank keep their order.
+ * Whenever a rank waits, it advances all requests under way, oldest first, because a peer may need
+ * an older one to end before it reaches ours. Their number is unlimited. A transport has room for
+ * some, and the rest wait: collectives in one queue, sends and recvs in another. So a send never
+ * waits behind a collective that the receiver has yet to reach, and calls of one kind to one rank
+ * keep their order.
  *
- * A failure is the request's own when all ranks find it alike (they do not call the same); any other one breaks the
- * communicator. The rank's thread.
+ * A failure stays with the request when all ranks detect it (their calls differ). Any other failure
+ * breaks the communicator. Called on the rank's thread.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +18,8 @@
 #include "comm/internal.h"
 #include "comm/kinds.h"
 
-#define SHARE_NS 100000u /* with others under way nobody sleeps longer on one */
+/* While others are under way, do not sleep longer on a single request. */
+#define SHARE_NS 100000u
 
 /* --- places --- */
 
@@ -48,7 +51,7 @@ static uni__request_list *waiting_list(uni_comm_request *request)
     return &request->comm->waiting[uni__kind_is_pair(request->call.kind)];
 }
 
-/* Where a request is while it is under way. */
+/* The list that holds a request while it is under way. */
 static uni__request_list *list_of(uni_comm_request *request)
 {
     return request->record ? &request->comm->started : waiting_list(request);
@@ -66,7 +69,7 @@ static bool make_block(uni_comm *comm)
     return true;
 }
 
-/* The one that was used last, so that the same few stay in the caches. */
+/* Reuses the most recent one, so that the same few stay in the caches. */
 static uni_comm_request *take_request(uni_comm *comm)
 {
     if (!comm->free_requests.last && !make_block(comm))
@@ -112,7 +115,7 @@ static void record_begin(uni_comm_request *request)
 static void record_end(uni_comm_request *request, int status)
 {
     uni__record *record = request->record;
-    /* With very many sends under way the place may have a newer record. */
+    /* With very many sends under way, the place may hold a newer record. */
     if (record->number != request->number || record->begun_ns != request->begun_ns)
         return;
     record->ended_ns = uni__monotonic_ns();
@@ -125,7 +128,7 @@ static void record_end(uni_comm_request *request, int status)
         uni__recorder_late(request->comm->recorder, request->late_rank, request->late_ns);
 }
 
-/* --- moving on --- */
+/* --- progress --- */
 
 static int say_broken(const uni_comm *comm, uni_error *err)
 {
@@ -134,7 +137,8 @@ static int say_broken(const uni_comm *comm, uni_error *err)
     return comm->broken.code;
 }
 
-/* The request has ended. Negative: err says why, and it is the end of the communicator if not of the request alone. */
+/* Ends the request. When status is negative, err says why; unless the failure is the request's own,
+ * it also breaks the communicator. */
 static void end(uni_comm_request *request, int status, const uni_error *err)
 {
     uni_comm *comm = request->comm;
@@ -150,7 +154,7 @@ static void end(uni_comm_request *request, int status, const uni_error *err)
         (void)uni__comm_break(comm, err);
 }
 
-/* One step; when it is the last one, the request's status says how it ended. */
+/* Makes one step. After the last one, the request's status says how it ended. */
 static void advance(uni_comm_request *request, uni_error *err)
 {
     int status = request->comm->transport->step(request, err);
@@ -158,7 +162,8 @@ static void advance(uni_comm_request *request, uni_error *err)
         end(request, status, err);
 }
 
-/* Starts it and makes the first step. Negative: the communicator is broken. *again: there is no room yet. */
+/* Starts the request and makes the first step. Sets *again when there is no room yet. Negative: the
+ * communicator is broken. */
 static int start(uni_comm_request *request, bool *again, uni_error *err)
 {
     uni_comm *comm = request->comm;
@@ -176,7 +181,8 @@ static int start(uni_comm_request *request, bool *again, uni_error *err)
     return comm->broken.code;
 }
 
-/* Those behind one that found no room keep their place when they go the same way. */
+/* Requests behind one that found no room keep their place if they go to the same rank in the same
+ * direction. */
 static int start_waiting(uni_comm *comm, uni_error *err)
 {
     bool again = false;
@@ -206,7 +212,8 @@ static int advance_all(uni_comm *comm, uni_error *err)
     return comm->broken.code;
 }
 
-/* What a request waits for: itself, or while it has no room the oldest that has; if there is none, the first that waits. */
+/* What a request waits for: itself, or while it has no room the oldest started request; if none is
+ * started, the first in its queue. */
 static uni_comm_request *waits_for(uni_comm_request *request)
 {
     uni_comm_request *first = request->comm->started.first;
@@ -277,7 +284,7 @@ int uni__comm_run(uni_comm *comm, const uni__call *call, double *total_weight, u
 {
     uni_error local;
     uni_comm_request *request = NULL;
-    err = err ? err : &local; /* errors are remembered, so there must be one */
+    err = err ? err : &local; /* needed: errors are remembered */
     UNI_TRY(begin(comm, call, &request, err));
     int status = run_to_end(request, err);
     if (total_weight)
@@ -292,7 +299,7 @@ int uni__comm_start(uni_comm *comm, const uni__call *call, uni_comm_request **ou
     err = err ? err : &local;
     *out = NULL;
     UNI_TRY(begin(comm, call, out, err));
-    return 0; /* a failure is what wait or test return */
+    return 0; /* wait or test report a failure */
 }
 
 int uni_comm_progress(uni_comm *comm, uni_error *err)
@@ -304,14 +311,14 @@ int uni_comm_progress(uni_comm *comm, uni_error *err)
     return 0;
 }
 
-int uni_comm_test(uni_comm_request *request, bool *done, uni_error *err)
+int uni_comm_test(bool *done, uni_comm_request *request, uni_error *err)
 {
     uni_error local;
     uni_comm *comm = request->comm;
     err = err ? err : &local;
     if (request->status == 0 && !comm->broken.code)
         (void)advance_all(comm, err);
-    /* A program that only tests must hear of a dead peer, too. */
+    /* A program that only tests must also learn of a dead peer. */
     if (request->status == 0 && !comm->broken.code) {
         uni_comm_request *on = waits_for(request);
         int status = comm->transport->glance(on, err);

@@ -1,6 +1,7 @@
 /*
- * show_flags.c - all ranks of a host come and see where the others' buffers are: 1 meeting, no bytes. What is then done with them, and when all are done, is the
- * business of who asked (mpi/hosts_slices.c).
+ * show_flags.c - all ranks of a host arrive and learn where the others' buffers are: 1
+ * synchronization, no bytes. The caller decides what to do with them and when all are done
+ * (hosts/hosts_slices.c).
  */
 #include "comm/algorithm.h"
 

@@ -1,9 +1,10 @@
 /*
- * table.c - which algorithm for which collective, size and number of ranks. The first row that fits counts.
+ * table.c - selects the algorithm by collective, size and number of ranks. The first row that fits
+ * counts.
  *
- * All ranks must choose alike, so only what all of them know may decide: kind, bytes, ranks. Whether the
- * buffers are in shared memory is found out by the algorithm itself after all have arrived. The sizes are
- * measured: docs/collectives.md.
+ * All ranks must choose the same, so only what all of them know may decide: kind, bytes, ranks. The
+ * algorithm itself finds out after the arrival whether the buffers are in shared memory. The sizes
+ * are measured: docs/collectives.md.
  */
 #include <stdio.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-/* One row a collective, size and number of ranks: the way that is taken and what it costs. */
+/* One row per collective, size and number of ranks: the algorithm and its cost. */
 void uni__table_print(uni__text *text);
 
 #endif

@@ -1,9 +1,11 @@
 /*
- * tf_config.c - a communicator for processes that the user started by hand with TF_CONFIG, as TensorFlow's MultiWorkerMirroredStrategy reads it: the
- * cluster's chief and workers are the ranks, in that order, and must be on this host.
+ * tf_config.c - a communicator for processes that the user started by hand with TF_CONFIG, as
+ * TensorFlow's MultiWorkerMirroredStrategy reads it. The cluster's chief and workers are the ranks,
+ * in that order, and must be on this host.
  *
- * The addresses are not listened on: they are the cluster's name, under which the processes of this user find each other by abstract sockets
- * (rendezvous_socket.c), because shared memory needs descriptors, which TCP cannot carry. The rank's thread.
+ * Nothing listens on the addresses. They only name the cluster, and processes of this user find
+ * each other by that name over abstract sockets (rendezvous_socket.c). Shared memory needs
+ * descriptors, which TCP cannot carry. Called on the rank's thread.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -14,9 +16,11 @@
 
 #include <unisono/value.h>
 
+#include "comm/shared.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "comm/internal.h"
+#include "base/options.h"
 
 #define OPEN_MS 60000
 
@@ -34,7 +38,7 @@ static bool is_here(const char *host, size_t length)
 
 typedef struct cluster {
     int size, rank;
-    const char *host; /* the first that is not surely this one */
+    const char *host; /* the first that may not be this host */
     size_t host_length;
     uni__text name; /* all addresses */
     char **labels; /* "worker 1 (localhost:2223)", by rank */
@@ -140,24 +144,47 @@ static int open_cluster(uni_comm **out, const cluster *all, const uni_comm_optio
     return status;
 }
 
-int uni_comm_open_tf_config(uni_comm **out, const char *tf_config, const uni_comm_options *options,
-                            uni_error *err)
+/* The cluster points into *config. */
+static int read_text(cluster *all, uni_value **config, const char *tf_config, uni_error *err)
 {
-    uni_value *config = NULL;
-    cluster all = { 0 };
-    *out = NULL;
-    int status = uni_json_read(&config, tf_config, strlen(tf_config), err);
+    int status = uni_json_read(config, tf_config, strlen(tf_config), err);
     if (status < 0) {
         uni_error_prefix(err, "TF_CONFIG is not JSON");
         return status;
     }
-    status = read_cluster(&all, config, err);
+    return read_cluster(all, *config, err);
+}
+
+static void forget(cluster *all, uni_value *config)
+{
+    uni__text_free(&all->name);
+    for (int r = 0; r < all->size; r++)
+        free(all->labels[r]);
+    free(all->labels);
+    uni_value_free(config);
+}
+
+int uni_comm_open_tf_config(uni_comm **out, const char *tf_config, const uni_comm_options *options,
+                            uni_error *err)
+{
+    *out = NULL;
+    UNI__OPTIONS(uni_comm_options, options, record_dir, err);
+    uni_value *config = NULL;
+    cluster all = { 0 };
+    int status = read_text(&all, &config, tf_config, err);
     if (status == 0)
         status = open_cluster(out, &all, options, err);
-    uni__text_free(&all.name);
-    for (int r = 0; r < all.size; r++)
-        free(all.labels[r]);
-    free(all.labels);
-    uni_value_free(config);
+    forget(&all, config);
+    return status;
+}
+
+int uni__comm_read_tf_config(const char *tf_config, int *rank, int *size, uni_error *err)
+{
+    uni_value *config = NULL;
+    cluster all = { 0 };
+    int status = read_text(&all, &config, tf_config, err);
+    *rank = status == 0 ? all.rank : 0;
+    *size = status == 0 ? all.size : 1;
+    forget(&all, config);
     return status;
 }

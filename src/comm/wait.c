@@ -1,20 +1,29 @@
 /*
- * wait.c - waiting for a peer without ever hanging: spin, sleep, and look after the peer.
+ * wait.c - waits for a peer without ever hanging: spin, sleep, and check on the peer.
  *
- * While a rank sleeps it says whom it waits for (uni__rank_line.waits), and whether that rank has even
- * begun the collective in question. A circle of ranks each of which waits for the next to begin something
- * can never end (an all_reduce here, a recv there): found within 200 ms and an error for all.
+ * A sleeping rank publishes which peer it waits for (uni__rank_line.waits), and whether that peer
+ * has started the collective in question. A cycle of ranks that each wait for the next to start
+ * something can never end (an all_reduce here, a recv there). It is detected within 200 ms and
+ * fails on all ranks.
  *
- * Two ranks on one core spin for nothing: the peer cannot run while we wait for it. The kernel brings that about
- * by itself on a busy machine (who is woken often lands beside the waker) and leaves it so. Hence every rank
- * tells its core; who finds the peer on its own sleeps at once, and the higher rank of the two steps aside:
- * it leaves that core out of its affinity mask for a moment, which makes the kernel move it.
+ * Two ranks on one core spin in vain: the peer cannot run while we wait for it. On a busy machine
+ * the kernel causes this by itself (it often places a woken process beside the waker) and does not
+ * undo it. Hence every rank publishes its core. A rank that finds its peer on its own core sleeps
+ * at once. The higher of the two ranks also steps aside: it removes that core from its affinity
+ * mask for a moment, which makes the kernel move it.
  *
- * waits: bit 63 set; bit 62: the rank waited for has not begun it; bits 60 and 61 the lane (0: all ranks, 1: from
- * the one who waits to the other, 2: from the other); bits 40 to 59 the rank; below it the low 40 bits of
- * the number. A stopped rank cannot take its word back, so who follows a circle looks whether it still holds.
+ * The bits of `waits`:
  *
- * The rank's thread.
+ *   63        set
+ *   62        the awaited rank has not started it
+ *   60 to 61  the lane (0: all ranks, 1: from the waiting rank to the other, 2: from the other)
+ *   40 to 59  the awaited rank
+ *   0 to 39   the low 40 bits of the number
+ *
+ * A stopped rank cannot clear its word, so a rank that follows a cycle checks whether the word
+ * still holds.
+ *
+ * Called on the rank's thread.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -29,7 +38,7 @@
 #define LOOK_NS 20000000u /* 20 ms */
 #define WARN_NS 10000000000ull
 #define CIRCLE_LOOKS 6
-#define MOVE_NS 1000000u /* not more often than this */
+#define MOVE_NS 1000000u /* at most this often */
 #define PAUSE_NS 20000u
 
 static inline void relax(void)
@@ -50,8 +59,8 @@ static bool peer_has_begun(const uni_comm_request *request)
     return atomic_load_explicit(&progress->started, memory_order_relaxed) >= request->seq;
 }
 
-/* Ranks of a training step are often some tens of microseconds apart, and a sleep costs 30 to wake from: so it is worth waiting for longer, but
- * after PAUSE_NS every turn gives the core to whoever else wants it. */
+/* The ranks of a training step are often some tens of microseconds apart, and waking from sleep
+ * costs 30. So spinning longer pays off, but after PAUSE_NS every iteration yields the core. */
 static bool spin(_Atomic uint64_t *word, uint64_t target, uint64_t spin_ns)
 {
     uint64_t begun = 0, waited = 0;
@@ -73,7 +82,7 @@ static bool spin(_Atomic uint64_t *word, uint64_t target, uint64_t spin_ns)
     }
 }
 
-/* Off this core, when there is another one for us. */
+/* Moves off this core, if the rank may run on another. */
 void uni__board_step_aside(uni_comm *comm, int cpu)
 {
     uint64_t now = uni__monotonic_ns();
@@ -115,7 +124,7 @@ static void say_wait(uni_comm_request *request)
                           memory_order_relaxed);
 }
 
-/* Does `rank` still wait for somebody to begin something? Whom for, or -1. */
+/* The rank that `rank` still waits for to start something, or -1. */
 static int waits_for(uni_comm *comm, int rank, uint64_t waits)
 {
     int other = (int)(waits >> 40 & 0xfffff), lane = (int)(waits >> 60 & 3);
@@ -128,7 +137,7 @@ static int waits_for(uni_comm *comm, int rank, uint64_t waits)
     return (started & 0xffffffffffull) < (waits & 0xffffffffffull) ? other : -1;
 }
 
-/* A circle of ranks that all wait for the next to begin something, unchanged for several looks. */
+/* A cycle of ranks that each wait for the next to start something, unchanged for several looks. */
 static bool in_circle(uni_comm *comm, uni__watch *seen)
 {
     uni__rank_line *ranks = comm->board->header->ranks;
@@ -150,7 +159,7 @@ static bool in_circle(uni_comm *comm, uni__watch *seen)
     return false;
 }
 
-/* What may be wrong with those who are waited for. */
+/* Checks what may be wrong with the awaited peers. */
 static int look(uni_comm_request *request, uni__watch *seen, bool asleep, uni_error *err)
 {
     uni_comm *comm = request->comm;
@@ -182,7 +191,7 @@ static int look(uni_comm_request *request, uni__watch *seen, bool asleep, uni_er
     return 0;
 }
 
-/* It begins anew when something else is waited for. */
+/* The watch restarts when the request waits for something else. */
 static uni__watch *watch_of(uni_comm_request *request, uint64_t now)
 {
     uni__watch *seen = &request->watch;
@@ -205,19 +214,19 @@ int uni__board_glance(uni_comm_request *request, uni_error *err)
     return look(request, seen, false, err);
 }
 
-/* Asleep until the peer moves or LOOK_NS are over. */
+/* Sleeps until the peer moves or limit_ns have passed. */
 static void sleep_on(_Atomic uint64_t *word, uint64_t target, uint64_t limit_ns)
 {
     uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
     while (seen >> 1 < target) {
         if ((seen & 1) || atomic_compare_exchange_weak(word, &seen, seen | 1)) {
-            uni__comm_futex_wait(word, seen | 1, limit_ns);
+            uni__futex_wait_ns(uni__low_half(word), (uint32_t)(seen | 1), (int64_t)limit_ns);
             return;
         }
     }
 }
 
-/* No place for the request yet: a peer has not finished an old one. */
+/* There is no room for the request yet: a peer has not finished an old one. */
 static int nap(uni_comm_request *request, uni_error *err)
 {
     struct timespec moment = { .tv_nsec = 50000 };

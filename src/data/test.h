@@ -1,4 +1,4 @@
-/* test.h - what the tests of src/data share. For *_test.c of this module only. */
+/* test.h - helpers for the tests of src/data. */
 #ifndef UNISONO_DATA_TEST_H
 #define UNISONO_DATA_TEST_H
 
@@ -16,7 +16,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 
-/* A directory of this test; test_dir_remove at its end. */
+/* Creates a directory for this test; test_dir_remove deletes it. */
 static inline char *test_dir(void)
 {
     char name[256];
@@ -31,7 +31,7 @@ static inline void test_dir_remove(char *dir)
     free(dir);
 }
 
-/* DIR/name with this content; the caller frees the path. */
+/* Writes DIR/name; the caller frees the path. */
 static inline char *test_file(const char *dir, const char *name, const void *content, size_t size)
 {
     char *path = uni__path_join(dir, name, NULL);
@@ -39,7 +39,7 @@ static inline char *test_file(const char *dir, const char *name, const void *con
     return path;
 }
 
-/* One column, "id": begin to end - 1. */
+/* One column, "id", from begin to end - 1. */
 static inline uni_table *ids_table(int64_t begin, int64_t end)
 {
     uni_array *array = NULL;

@@ -1,9 +1,11 @@
 /*
- * agent.c - the parent of the workers (the design is in agent.h): reads frames from the controller, starts workers, reports how they end, and
- * kills what is left when the controller goes away. It uses no event loop and no thread, so that fork is safe.
+ * agent.c - the parent of the workers (the design is in agent.h): reads frames from the controller,
+ * starts workers, reports how they end, and kills what is left when the controller goes away. It
+ * uses no event loop and no thread, so that fork is safe.
  *
- * Workers are forked and exec'd. In a template (hooks are given) those that run functions are forked only: the child comes out of
- * uni__agent_keep with its own descriptors, limits, directory and environment, and everything that the template had loaded.
+ * Workers are forked and exec'd. In a template (hooks are given) those that run functions are
+ * forked only: the child comes out of uni__agent_keep with its own descriptors, limits, directory
+ * and environment, and everything that the template had loaded.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,6 +22,7 @@
 
 #include <unisono/value.h>
 
+#include "base/shared.h"
 #include "group/agent.h"
 #include "group/agent_child.h"
 #include "group/agent_tree.h"
@@ -75,8 +78,9 @@ static uni_value *with_int(uni_value *message, const char *key, int64_t number)
     return message;
 }
 
-/* true when the kernel's out-of-memory killer struck since we last looked. The machine's counter is not ours alone, so it is looked at every
- * second: what it counted in that second and a SIGKILL that nobody sent belong together. */
+/* true when the kernel's out-of-memory killer struck since we last looked. The machine's counter is
+ * not ours alone, so it is looked at every second: what it counted in that second and a SIGKILL
+ * that nobody sent belong together. */
 static bool oom_struck(agent *self)
 {
     uni__oom_counts before = self->oom;
@@ -146,7 +150,8 @@ static void kill_all(agent *self)
 
 /* ---- spawning ---- */
 
-/* A NULL-terminated vector that points into the list's strings; `extra` more strings may be appended. */
+/* A NULL-terminated vector that points into the list's strings; `extra` more strings may be
+ * appended. */
 static char **strings_of(const uni_value *list, size_t extra)
 {
     size_t count = uni_list_size(list);
@@ -183,7 +188,7 @@ static void spawn(agent *self, const uni_value *order, uni__wire_frame *frame)
         .exe = uni_dict_get_string(order, "exe", ""),
         .cwd = uni_dict_get_string(order, "cwd", ""),
         .log = uni_dict_get_string(order, "log", "/dev/null"),
-        .memory = (uint64_t)uni_dict_get_int(order, "memory", 0),
+        .address_space = (uint64_t)uni_dict_get_int(order, "address_space", 0),
         .argv = strings_of(uni_dict_get(order, "argv"), 0),
         .env = strings_of(uni_dict_get(order, "env"), 2),
         .num_fds = frame->num_fds,
@@ -231,7 +236,7 @@ static void spawn(agent *self, const uni_value *order, uni__wire_frame *frame)
 static void handle(agent *self, uni__wire_frame *frame)
 {
     uni_value *order = NULL;
-    if (uni_msgpack_read(&order, frame->payload, frame->size, NULL) < 0) {
+    if (uni__msgpack_read(&order, frame->payload, frame->size, NULL) < 0) {
         self->orphaned = true; /* not our controller's language: treat it as gone */
         return;
     }
@@ -249,7 +254,9 @@ static void handle(agent *self, uni__wire_frame *frame)
         kill_all(self);
         break;
     default:
-        break; /* from a newer controller: the version in the header would have refused a real difference */
+        /* from a newer controller: the version in the header would have refused a real
+         * difference */
+        break;
     }
     uni_value_free(order);
 }
@@ -287,7 +294,8 @@ static void serve(agent *self)
     }
 }
 
-/* The controller can no longer write down when the run ended: the logs of those who are ended with it show it (`unisono why`). */
+/* The controller can no longer write down when the run ended: the logs of those who are ended with
+ * it show it (`unisono why`). */
 static void date_logs(const agent *self)
 {
     for (size_t i = 0; i < self->num_workers; i++)

@@ -1,6 +1,7 @@
 /*
- * agent_child.c - see agent_child.h. What a worker is given lies between fork and exec: its process group, log, descriptors, memory limit and directory. A step that
- * fails there is told through a pipe that a successful exec closes.
+ * agent_child.c - see agent_child.h. What a worker is given lies between fork and exec: its process
+ * group, log, descriptors, memory limit and directory. A step that fails there is told through a
+ * pipe that a successful exec closes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +18,7 @@
 static const char *const step_sentences[] = {
     [UNI__CHILD_LOG] = "cannot open its log file",
     [UNI__CHILD_DIRECTORY] = "cannot enter its working directory",
-    [UNI__CHILD_MEMORY] = "cannot set its memory limit",
+    [UNI__CHILD_MEMORY] = "cannot limit its address space",
     [UNI__CHILD_DESCRIPTORS] = "cannot pass its descriptors",
     [UNI__CHILD_EXEC] = "cannot execute it",
 };
@@ -58,7 +59,8 @@ int uni__child_high_fd(int fd)
     return high;
 }
 
-/* In the forked child, until exec: only system calls. Says on `failure` which step failed with which errno. Returns only in a worker that is forked and goes on without exec. */
+/* In the forked child, until exec: only system calls. Says on `failure` which step failed with
+ * which errno. Returns only in a worker that is forked and goes on without exec. */
 static void child_run(const uni__child *plan, int failure)
 {
     sigset_t none;
@@ -94,8 +96,8 @@ static void child_run(const uni__child *plan, int failure)
     for (int i = 0; i < plan->num_fds; i++)
         if (dup2(high[i], i < 3 ? UNI__WORKER_FIRST_FD + i : UNI__WORKER_REPORT_FD) < 0)
             child_fail(failure, UNI__CHILD_DESCRIPTORS);
-    if (plan->memory > 0) {
-        struct rlimit limit = { .rlim_cur = plan->memory, .rlim_max = plan->memory };
+    if (plan->address_space > 0) {
+        struct rlimit limit = { .rlim_cur = plan->address_space, .rlim_max = plan->address_space };
         if (setrlimit(RLIMIT_AS, &limit) < 0)
             child_fail(failure, UNI__CHILD_MEMORY);
     }
@@ -140,7 +142,8 @@ pid_t uni__child_start(const uni__child *plan, int *step, int *error)
     }
     *error = pid < 0 ? errno : 0;
     close(failure[1]);
-    /* End of file means that exec closed it (or the child, when there is none): the program runs. */
+    /* End of file means that exec closed it (or the child, when there is none): the program
+     * runs. */
     if (pid > 0 && read(failure[0], words, sizeof words) == (ssize_t)sizeof words) {
         *step = words[0];
         *error = words[1];

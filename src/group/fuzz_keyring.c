@@ -1,5 +1,6 @@
 /*
- * fuzz_keyring.c - whatever a launcher prints, the keyring takes whole lines of this job only, and the first key of a rank stays. See base/fuzz.h.
+ * fuzz_keyring.c - whatever a launcher prints, the keyring takes whole lines of this job only, and
+ * the first key of a rank stays. See base/fuzz.h.
  */
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +31,5 @@ size_t fuzz_sample(uint8_t *out, size_t room)
     static const uni__credentials credentials = { .attempt = 1, .public_key = { 9 } };
     char line[UNI__ANNOUNCEMENT_MAX];
     uni__announcement_write(&credentials, 1, line);
-    size_t size = strlen(line) < room ? strlen(line) : room;
-    memcpy(out, line, size);
-    return size;
+    return fuzz_copy(out, room, line, strlen(line));
 }

@@ -1,6 +1,7 @@
 /*
- * fuzz_ring.c - a worker that writes anything over its shared page: the controller gets frames inside the ring, or an error. The first 16
- * bytes of the input are head and tail, the rest is laid over the ring from the tail on. See base/fuzz.h.
+ * fuzz_ring.c - a worker that writes anything over its shared page: the controller gets frames
+ * inside the ring, or an error. The first 16 bytes of the input are head and tail, the rest is laid
+ * over the ring from the tail on. See base/fuzz.h.
  */
 #include <string.h>
 

@@ -1,9 +1,11 @@
 /*
  * fuzz_secure.c - what any bytes do to a connection between hosts. See base/fuzz.h.
  *
- * The first byte of the input chooses: to which side it comes, whether frames are sealed, and when. Before the greeting nothing is ever proved by it, and little
- * memory is taken. After a real greeting between both sides the input either comes as it is (and is never a frame), or is packed as frames by the other side and
- * changed on its way: then all frames before the change arrive as they were and none after it.
+ * The first byte of the input chooses: to which side it comes, whether frames are sealed, and when.
+ * Before the greeting nothing is ever proved by it, and little memory is taken. After a real
+ * greeting between both sides the input either comes as it is (and is never a frame), or is packed
+ * as frames by the other side and changed on its way: then all frames before the change arrive as
+ * they were and none after it.
  */
 #include <string.h>
 
@@ -54,7 +56,8 @@ static void greet(both *it)
     FUZZ_PROMISE(uni__secure_is_ready(host) && uni__secure_is_ready(controller));
 }
 
-/* Each length byte begins a frame of that many bytes. The one at `which` is changed, counted from the first. */
+/* Each length byte begins a frame of that many bytes. The one at `which` is changed, counted from
+ * the first. */
 static void change_frames(uni__secure *from, uni__secure *to, const uint8_t *data, size_t size)
 {
     size_t starts[256], frames = 0, changed = 0, place = 0;
@@ -117,7 +120,5 @@ size_t fuzz_sample(uint8_t *out, size_t room)
     static const uint8_t sample[] = {
         SIDE | SEALED | AFTER | CHANGED, 0, 30, 3, 3, 'a', 'b', 'c', 2, 'd', 'e'
     };
-    size_t size = sizeof sample < room ? sizeof sample : room;
-    memcpy(out, sample, size);
-    return size;
+    return fuzz_copy(out, room, sample, sizeof sample);
 }

@@ -1,10 +1,12 @@
 /*
- * fuzz_wire.c - any bytes on a channel are frames, or an error, and never more than the bytes that came. See base/fuzz.h.
+ * fuzz_wire.c - any bytes on a channel are frames, or an error, and never more than the bytes that
+ * came. See base/fuzz.h.
  */
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/shared.h"
 #include "base/fuzz.h"
 #include "group/wire.h"
 
@@ -25,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         uni_value *value = NULL;
         given += frame.size + 12;
         FUZZ_PROMISE(given <= size);
-        if (uni_msgpack_read(&value, frame.payload, frame.size, NULL) == 0)
+        if (uni__msgpack_read(&value, frame.payload, frame.size, NULL) == 0)
             uni_value_free(value);
         uni__wire_frame_done(&frame);
     }
@@ -38,7 +40,5 @@ size_t fuzz_sample(uint8_t *out, size_t room)
 {
     static const uint8_t frames[] = { 0x4e, 0x55, 1, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0x81, 0xa0,
                                       0x4e, 0x55, 1, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0xc0 };
-    size_t size = sizeof frames < room ? sizeof frames : room;
-    memcpy(out, frames, size);
-    return size;
+    return fuzz_copy(out, room, frames, sizeof frames);
 }

@@ -1,6 +1,6 @@
 /*
- * group.c - the controller thread: a libuv loop with its timers, signals and posted work. What it reads and writes is in links.c; the
- * interface and the thread rules are in group.h.
+ * group.c - the controller thread: a libuv loop with its timers, signals and posted work. What it
+ * reads and writes is in links.c; the interface and the thread rules are in group.h.
  */
 #include "group/group.h"
 
@@ -8,9 +8,9 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -26,12 +26,10 @@
 #define LEAST_DESCRIPTORS (UNI__WORKER_FIRST_FD + 2 * UNI__WIRE_MAX_FDS)
 
 #define TICK_MS 100
-#define SILENT_AFTER_NS 1000000000ull
-/* The first heartbeat comes from a thread that a crowded machine may start late. */
-#define FIRST_BEAT_NS 60000000000ull
+#define LATE_TICK_NS 1000000000ull
 
-/* The process that claimed the session is gone or on its way out: the agent tells how it ended, however long the kernel takes for it. (Not when
- * somebody stopped the agent.) */
+/* The process that claimed the session is gone or on its way out: the agent tells how it ended,
+ * however long the kernel takes for it. (Not when somebody stopped the agent.) */
 static bool is_ending(const uni__group *group, const uni__worker_slot *worker)
 {
     uni__process agent;
@@ -39,25 +37,19 @@ static bool is_ending(const uni__group *group, const uni__worker_slot *worker)
            uni__process_look(group->agent_pid, &agent) && agent.state != 'T';
 }
 
-/* Tells of a claimed session without heartbeats, and once when they come again. The clock starts at the claim: a slow start is not silence. */
+/* Tells of a claimed session without heartbeats, and once when they come again. The clock starts at
+ * the claim: a slow start is not silence. */
 static void watch_heartbeat(uni__group *group, uni__worker_slot *worker, uint64_t now, bool late)
 {
-    uint64_t beat = atomic_load(&worker->page->heartbeat);
-    if (beat != worker->heartbeat || late || !worker->heartbeat_ns) {
-        worker->heartbeat = beat;
-        worker->heartbeat_ns = now;
-        if (worker->told_silent)
-            group->events->silent(group->context, worker->rank, 0);
-        worker->told_silent = false;
-        return;
-    }
-    /* Of another host's worker only what its host has said since counts: a silent host is another matter. */
+    /* Of another host's worker only what its host has said since counts: a silent host is another
+     * matter. */
     uint64_t known = group->remote ? uni__remote_heard_ns(group, worker->rank, now) : now;
-    uint64_t quiet = known > worker->heartbeat_ns ? known - worker->heartbeat_ns : 0;
-    if (quiet <= (beat ? SILENT_AFTER_NS : FIRST_BEAT_NS) || is_ending(group, worker))
+    double quiet =
+        uni__worker_listen(&worker->life, atomic_load(&worker->page->heartbeat), now, known, late);
+    if (quiet == 0 || (quiet > 0 && is_ending(group, worker)))
         return;
-    worker->told_silent = true;
-    group->events->silent(group->context, worker->rank, (double)quiet / 1e9);
+    worker->life.silent = quiet > 0;
+    UNI__TELL(group, silent, worker->rank, quiet > 0 ? quiet : 0);
 }
 
 static void on_tick(uv_timer_t *handle)
@@ -65,18 +57,20 @@ static void on_tick(uv_timer_t *handle)
     uni__group *group = handle->data;
     uint64_t now = uni__monotonic_ns();
     /* When we ourselves were stopped or starved, old heartbeats prove nothing. */
-    bool late = now - group->last_tick_ns > SILENT_AFTER_NS;
+    bool late = now - group->last_tick_ns > LATE_TICK_NS;
     group->last_tick_ns = now;
     uni__links_press_proofs(group, now);
     if (group->remote)
         uni__remote_tick(group, now, late);
     for (int i = 0; i < group->num_slots; i++) {
         uni__worker_slot *worker = &group->slots[i];
-        if (worker->live && worker->page && atomic_load(&worker->page->owner) != 0)
+        /* The heart ends with the session: a program may take its time after it. */
+        if (uni__worker_is_live(&worker->life) && worker->life.state != UNI__WORKER_CLOSING &&
+            worker->page && atomic_load(&worker->page->owner) != 0)
             watch_heartbeat(group, worker, now, late);
     }
     uni__links_watch_agent(group, now);
-    group->events->tick(group->context);
+    UNI__TELL(group, tick);
 }
 
 static void on_after(uv_timer_t *handle)
@@ -102,7 +96,8 @@ void uni__group_after(uni__group *group, int milliseconds, void (*function)(void
 static void on_signal(uv_signal_t *handle, int number)
 {
     uni__group *group = handle->data;
-    group->events->signalled(group->context, number);
+    if (!uni__remote_explains_signal(group))
+        UNI__TELL(group, signalled, number);
 }
 
 int uni__group_handle_signals(uni__group *group, bool on, uni_error *err)
@@ -183,6 +178,40 @@ void uni__group_call(uni__group *group, void (*function)(void *argument), void *
     pthread_mutex_destroy(&call.lock);
 }
 
+typedef struct farewell {
+    uni__group *group;
+    bool said;
+    int left;
+} farewell;
+
+static void say_farewell(void *argument)
+{
+    static const uint8_t empty_map[1] = { 0x80 };
+    farewell *call = argument;
+    uni__group *group = call->group;
+    for (int i = 0; i < group->num_slots && !call->said; i++)
+        if (uni__worker_is_idle(&group->slots[i].life) &&
+            uni__group_send(group, i, UNI__TO_WORKER_SHUTDOWN, empty_map, sizeof empty_map, -1,
+                            NULL) < 0)
+            uni__warn("rank %d could not be told to end: it is killed", i);
+    call->said = true;
+    call->left = 0;
+    for (int i = 0; i < group->num_slots; i++)
+        call->left += group->slots[i].life.state == UNI__WORKER_CLOSING;
+}
+
+void uni__group_dismiss(uni__group *group, double seconds)
+{
+    farewell call = { .group = group };
+    uni__group_call(group, say_farewell, &call);
+    uint64_t deadline = uni__monotonic_ns() + (uint64_t)(seconds * 1e9);
+    for (long pause_us = 100; call.left > 0 && uni__monotonic_ns() < deadline;
+         pause_us = pause_us < 5000 ? pause_us * 2 : 5000) {
+        nanosleep(&(struct timespec){ .tv_nsec = pause_us * 1000 }, NULL);
+        uni__group_call(group, say_farewell, &call);
+    }
+}
+
 /* ---- life ---- */
 
 static void *controller_thread(void *argument)
@@ -192,8 +221,8 @@ static void *controller_thread(void *argument)
     return NULL;
 }
 
-/* libuv aborts the process when it cannot make its own pipe, and a worker's first steps need numbers
- * above 230, so the descriptors are counted before. */
+/* libuv aborts the process when it cannot make its own pipe, and a worker's first steps need
+ * numbers above 230, so the descriptors are counted before. */
 static int check_descriptors(uni_error *err)
 {
     int taken[FREE_DESCRIPTORS], count = 0;
@@ -295,8 +324,6 @@ int uni__group_new(uni__group **out, int num_workers, int template_fd,
     group->agent.fd = -1;
     group->template_fd = template_fd;
     pthread_mutex_init(&group->lock, NULL);
-    group->launcher =
-        (uni__worker_slot){ .group = group, .rank = num_workers, .wire = { .fd = -1 } };
     for (int i = 0; group->slots && i < num_workers; i++)
         group->slots[i] =
             (uni__worker_slot){ .group = group, .rank = i, .wire = { .fd = -1 }, .report_fd = -1 };
@@ -348,7 +375,8 @@ static void begin_closing(void *argument)
         uv_stop(&group->loop);
         return;
     }
-    /* The agent reads the end of its channel, kills what is left and ends; the keeper follows: on_alive_end stops the loop. */
+    /* The agent reads the end of its channel, kills what is left and ends; the keeper follows:
+     * on_alive_end stops the loop. */
     uni__links_hang_up(group);
     uni__links_expect_end(group, 3000);
     uv_timer_start(&group->after, on_close_timeout, 4000, 0);

@@ -1,6 +1,6 @@
 /*
- * host.h - what this machine can give: processors, memory, GPUs. Read from the affinity mask, the cgroup limits and
- * /proc; no topology library (loading one costs 40 ms). Any thread.
+ * host.h - what this machine can give: processors, memory, GPUs. Read from the affinity mask, the
+ * cgroup limits and /proc; no topology library (loading one costs 40 ms). Any thread.
  */
 #ifndef UNISONO_GROUP_HOST_H
 #define UNISONO_GROUP_HOST_H

@@ -1,6 +1,6 @@
 /*
- * internal.h - the insides of a group, shared by group.c (thread, timers, posts), links*.c (rings, pipes, agent) and remote*.c. Only for this
- * module.
+ * internal.h - the insides of a group, shared by group.c (thread, timers, posts), links*.c (rings,
+ * pipes, agent) and remote*.c. Only for this module.
  */
 #ifndef UNISONO_GROUP_INTERNAL_H
 #define UNISONO_GROUP_INTERNAL_H
@@ -13,8 +13,8 @@
 
 typedef struct uni__worker_slot {
     uni__group *group;
-    int rank, pid;
-    bool live;
+    int rank;
+    uni__worker life;
     uni__page *page;
     uni__wire wire; /* to the worker; fd -1 when there is none */
     int report_fd;
@@ -24,10 +24,9 @@ typedef struct uni__worker_slot {
     bool line_too_long;
     uint8_t *joined; /* parts of a message that came so far */
     size_t joined_size;
-    uint64_t heartbeat, heartbeat_ns; /* heartbeat_ns 0: its session is not claimed yet */
-    bool told_silent;
     bool broken;
-    bool held; /* its ring is not read for now */
+    bool held; /* its ring and its report pipe are not read for now */
+    bool was_held, report_waits; /* since the last round; its report pipe is not polled */
 } uni__worker_slot;
 
 typedef struct uni__posted {
@@ -49,7 +48,10 @@ struct uni__group {
     int num_slots, event_fd, alive_fd, agent_pid, keeper_pid;
     int template_fd; /* the trainer's; -1: none */
     uni__worker_slot *slots;
-    uni__worker_slot launcher; /* mpirun or srun; its rank is num_slots */
+    struct {
+        int pid;
+        bool live;
+    } launcher; /* mpirun or srun; the agent knows it as rank num_slots */
     struct uni__remote *remote; /* workers on other hosts, or NULL */
     struct uni__link *links; /* link.c: newest first */
     uni__wire agent;
@@ -62,6 +64,13 @@ struct uni__group {
     uni__posted *first, *last;
 };
 
+/* An event of the group's owner, if it wants to know. */
+#define UNI__TELL(group, event, ...)                                                               \
+    do {                                                                                           \
+        if ((group)->events->event)                                                                \
+            (group)->events->event((group)->context, ##__VA_ARGS__);                               \
+    } while (0)
+
 #define UNI__LINKS_SEND_MS 5000
 
 /* links.c, links_agent.c, links_spawn.c */
@@ -72,6 +81,8 @@ void uni__links_before_sleep(uv_prepare_t *handle);
 /* At every tick: an agent that somebody stopped is killed after a few seconds. */
 void uni__links_watch_agent(uni__group *group, uint64_t now);
 void uni__links_take_agent_frames(uni__group *group); /* those that were read already */
+/* A signal has stopped it, or it was continued. */
+void uni__links_tell_stopped(uni__worker_slot *worker, bool stopped);
 void uni__links_hang_up(uni__group *group); /* closes our end of the agent's channel */
 /* An agent that has not ended its workers by then is killed, and its keeper woken to end them. */
 void uni__links_expect_end(uni__group *group, int milliseconds);
@@ -82,7 +93,10 @@ void uni__links_read_rest(uni__worker_slot *worker);
 int uni__links_poll_begin(uv_poll_t **out, uni__group *group, int fd, uv_poll_cb callback,
                           void *data, uni_error *err) UNI_MUST_USE;
 void uni__links_poll_end(uv_poll_t **poll);
-/* One frame of a worker's ring; parts are joined. */
+/* One line of a worker's report pipe (NULL: it was too long), one frame of its channel, and one of
+ * its ring; parts are joined. What is legal in the worker's state goes on to the owner. */
+void uni__links_take_line(uni__worker_slot *worker, const char *line, size_t size);
+void uni__links_take_channel(uni__worker_slot *worker, const uni__wire_frame *frame);
 void uni__links_take_frame(uni__worker_slot *worker, const uint8_t *payload, size_t size, int type,
                            int flags);
 uni_value *uni__links_spawn_order(const uni__spawn *spawn); /* NULL without memory */

@@ -1,12 +1,15 @@
 /*
- * keyring.h - the public keys of a run's host agents, as they announce them over the launcher's channel.
+ * keyring.h - the public keys of a run's host agents, as they announce them over the launcher's
+ * channel.
  *
  * An agent prints one line before it connects:
  *
  *   unisono-host key JOB ATTEMPT RANK KEY      (job and key in hexadecimal)
  *
- * mpirun and srun carry it to their own output, which is a file that the controller reads (logs/launcher.log). Inside a foreign mpirun the agents write it into files in the
- * storage instead. Nothing in it is secret; what it needs is that nobody else can write there. The first key of a rank counts. Any thread; one at a time per ring.
+ * mpirun and srun carry it to their own output, which is a file that the controller reads
+ * (logs/launcher.log). Inside a foreign mpirun the agents write it into files in the storage
+ * instead. Nothing in it is secret; what it needs is that nobody else can write there. The first
+ * key of a rank counts. Any thread; one at a time per ring.
  */
 #ifndef UNISONO_GROUP_KEYRING_H
 #define UNISONO_GROUP_KEYRING_H
@@ -25,15 +28,18 @@ typedef struct uni__keyring {
 
 int uni__keyring_new(uni__keyring **out, uint32_t num_ranks, uni_error *err) UNI_MUST_USE;
 void uni__keyring_free(uni__keyring *ring);
-/* 1: this is the key of that rank; 0: the rank has announced none yet; -1: it has another one, or there is no such rank. */
+/* 1: this is the key of that rank; 0: the rank has announced none yet; -1: it has another one, or
+ * there is no such rank. */
 int uni__keyring_find(const uni__keyring *ring, uint32_t rank, const uint8_t key[UNI__KEY_BYTES]);
 /* The line of an agent, with its newline. */
 void uni__announcement_write(const uni__credentials *credentials, uint32_t rank,
                              char out[UNI__ANNOUNCEMENT_MAX]);
-/* Takes the keys of this job and attempt out of whole lines of text; what else is there is skipped. Returns how many bytes were whole lines. */
+/* Takes the keys of this job and attempt out of whole lines of text; what else is there is skipped.
+ * Returns how many bytes were whole lines. */
 size_t uni__keyring_read(uni__keyring *ring, const uni__credentials *credentials, const char *text,
                          size_t size);
-/* The same for what was added to a file since *offset. A file that is not this user's is not read. */
+/* The same for what was added to a file since *offset. A file that is not this user's is not
+ * read. */
 void uni__keyring_follow(uni__keyring *ring, const uni__credentials *credentials, const char *path,
                          int64_t *offset);
 

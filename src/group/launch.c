@@ -1,9 +1,9 @@
 /*
  * launch.c - finding and starting unisono-agent.
  *
- * posix_spawn, because the caller's process may be large and full of threads. The first process of the agent forks and
- * ends at once, so that the caller gets no lasting child. With a template (template.c) the agent is forked from it; when that fails, it is
- * started as always.
+ * posix_spawn, because the caller's process may be large and full of threads. The first process of
+ * the agent forks and ends at once, so that the caller gets no lasting child. With a template
+ * (template.c) the agent is forked from it; when that fails, it is started as always.
  */
 #include "group/launch.h"
 
@@ -61,8 +61,8 @@ static bool is_ours(const char *path, const char *folder)
 
 int uni__find_helper(const char *name, const char *variable, char *out, size_t size, uni_error *err)
 {
-    /* Beside the library, in libexec of the same prefix (with and without a multiarch folder), in a build tree, and in bin when the library is
-     * in a Python's site-packages. */
+    /* Beside the library, in libexec of the same prefix (with and without a multiarch folder), in a
+     * build tree, and in bin when the library is in a Python's site-packages. */
     static const char *const below[] = { ".",
                                          "../libexec/unisono",
                                          "../../libexec/unisono",

@@ -11,9 +11,13 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/process.h"
 #include "base/text.h"
 
 #define MAX_SLOTS 4096
+#define COMMAND_MAX (256u << 10) /* bytes of a daemon's command line */
+#define CONNECTIONS_MAX (16u << 20) /* bytes of /proc/net/tcp */
+#define DAEMON_LEVELS 16 /* processes between us and the daemon */
 
 /* ---- lists of hosts ---- */
 
@@ -253,7 +257,8 @@ int uni__launcher_slurm(const uni__launcher_plan *plan, uni_value **argv, uni_er
     char *hosts = join_hosts(plan, false), *list_option = NULL;
     uni_value *list = uni_value_list();
     snprintf(count, sizeof count, "--ntasks=%d", plan->num_workers);
-    /* Otherwise the whole allocation's number of nodes would be asked for, a lost one among them. */
+    /* Otherwise the whole allocation's number of nodes would be asked for, a lost one among
+     * them. */
     for (int i = 0, before; i < plan->num_hosts; i++)
         used += share(plan, i, &before) > 0;
     snprintf(nodes, sizeof nodes, "--nodes=%d", used);
@@ -335,7 +340,8 @@ bool uni__launched_look(uni__launched *out)
     memset(out, 0, sizeof *out);
     bool by_mpi = getenv("OMPI_COMM_WORLD_RANK") || getenv("PMI_RANK") || getenv("PMI_ID");
     const char *step = getenv("SLURM_STEP_ID"), *job = getenv("SLURM_JOB_ID");
-    /* A batch script has SLURM_PROCID too, but no step of its own that would have started several. */
+    /* A batch script has SLURM_PROCID too, but no step of its own that would have started
+     * several. */
     if (!by_mpi && (!step || !getenv("SLURM_PROCID")))
         return false;
     out->rank = number_of(rank);
@@ -369,4 +375,106 @@ bool uni__launched_look(uni__launched *out)
         if (*at == '/' || (unsigned char)*at <= 0x20)
             *at = '_';
     return out->rank >= 0 && out->size > out->rank && out->local_rank >= 0;
+}
+
+/* ---- the daemon above us ---- */
+
+static void name_of(int pid, char *out, size_t size)
+{
+    char path[64], *text = NULL;
+    size_t length = 0;
+    snprintf(path, sizeof path, "/proc/%d/comm", pid);
+    bool known = uni__read_file(&text, &length, path, 4096, NULL) == 0;
+    snprintf(out, size, "%.*s", known ? (int)strcspn(text, "\n") : 6, known ? text : "daemon");
+    free(text);
+}
+
+static bool is_daemon(const char *name)
+{
+    static const char *const known[] = { "orted",           "prted",          "mpirun",
+                                         "prterun",         "mpiexec",        "mpiexec.hydra",
+                                         "hydra_pmi_proxy", "hydra_bstrap_p", "slurmstepd" };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(name, known[i]) == 0)
+            return true;
+    return false;
+}
+
+/* From the daemon's arguments: Open MPI's "orte_hnp_uri", "JOB;tcp://ADDRESS,ADDRESS:PORT"; Hydra's
+ * "--control-port", "HOST:PORT". */
+static int home_port_of(int pid)
+{
+    char path[64], *text = NULL;
+    size_t size = 0;
+    int port = 0;
+    snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
+    if (uni__read_file(&text, &size, path, COMMAND_MAX, NULL) < 0)
+        return 0;
+    for (size_t at = 0; at < size && port == 0; at += strlen(text + at) + 1) {
+        const char *word = text + at, *value = word + strlen(word) + 1;
+        const char *colon = value < text + size ? strrchr(value, ':') : NULL;
+        if (colon && (strcmp(word, "orte_hnp_uri") == 0 || strcmp(word, "--control-port") == 0))
+            port = atoi(colon + 1);
+    }
+    free(text);
+    return port > 0 && port <= 65535 ? port : 0;
+}
+
+void uni__launcher_daemon_find(uni__launcher_daemon *out)
+{
+    uni__process process = { 0 };
+    int pid = getppid();
+    *out = (uni__launcher_daemon){ .pid = pid > 1 ? pid : 0, .is_parent = true };
+    name_of(pid, out->name, sizeof out->name);
+    for (int level = 0; level < DAEMON_LEVELS && pid > 1; level++, pid = process.parent) {
+        char name[32];
+        if (!uni__process_look(pid, &process))
+            return;
+        name_of(pid, name, sizeof name);
+        if (!is_daemon(name))
+            continue;
+        *out = (uni__launcher_daemon){ .pid = pid,
+                                       .is_parent = level == 0,
+                                       .start_time = process.start_time,
+                                       .home_port = home_port_of(pid) };
+        memcpy(out->name, name, sizeof name);
+        return;
+    }
+}
+
+bool uni__launcher_daemon_is_gone(const uni__launcher_daemon *daemon)
+{
+    uni__process process = { 0 };
+    if (daemon->pid == 0)
+        return false;
+    if (daemon->is_parent)
+        return getppid() != daemon->pid;
+    return !uni__process_look(daemon->pid, &process) || process.start_time != daemon->start_time ||
+           process.exiting;
+}
+
+/* Lines of /proc/net/tcp: "N: ADDRESS:PORT ADDRESS:PORT STATE ...", in hexadecimal; 1 is
+ * established. */
+static bool is_connected(int pid, const char *file, int port)
+{
+    char path[64], *text = NULL, *rest = NULL;
+    size_t size = 0;
+    unsigned remote, state;
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%d/net/%s", pid, file);
+    if (uni__read_file(&text, &size, path, CONNECTIONS_MAX, NULL) < 0)
+        return strcmp(file, "tcp") == 0; /* not known */
+    for (char *line = strtok_r(text, "\n", &rest); line && !found;
+         line = strtok_r(NULL, "\n", &rest))
+        found = sscanf(line, " %*d: %*[0-9A-F]:%*x %*[0-9A-F]:%x %x", &remote, &state) == 2 &&
+                (int)remote == port && state == 1;
+    free(text);
+    return found;
+}
+
+bool uni__launcher_daemon_is_cut(const uni__launcher_daemon *daemon)
+{
+    return daemon->pid != 0 && daemon->home_port != 0 &&
+           !is_connected(daemon->pid, "tcp", daemon->home_port) &&
+           !is_connected(daemon->pid, "tcp6", daemon->home_port);
 }

@@ -1,13 +1,16 @@
 /*
- * launchers.h - how agents come to be on hosts: the command lines of mpirun (Open MPI, MPICH's Hydra) and srun, and what a process that such a
- * launcher started finds in its environment. No process is started here. Any thread.
+ * launchers.h - how agents come to be on hosts: the command lines of mpirun (Open MPI, MPICH's
+ * Hydra) and srun, and what a process that such a launcher started finds in its environment. No
+ * process is started here. Any thread.
  *
- * No secret passes through here: what the launcher carries to the agents is where the controller listens and its public key (secure.h).
+ * No secret passes through here: what the launcher carries to the agents is where the controller
+ * listens and its public key (secure.h).
  */
 #ifndef UNISONO_GROUP_LAUNCHERS_H
 #define UNISONO_GROUP_LAUNCHERS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <unisono/value.h>
 
 /* 2:JOB:ATTEMPT:SEALED:PORT:KEY:ADDRESS[,ADDRESS...] */
@@ -45,8 +48,9 @@ int uni__launcher_slurm(const uni__launcher_plan *plan, uni_value **argv,
                         uni_error *err) UNI_MUST_USE;
 uni_value *uni__launcher_names(const uni__launcher_plan *plan);
 
-/* Open MPI removes its session directory (8 MB of shared memory a host) when its processes have finalised MPI, and not when they were killed or it
- * was itself. session_of: the directory of the job that this process is of, or NULL. Any thread. */
+/* Open MPI removes its session directory (8 MB of shared memory a host) when its processes have
+ * finalised MPI, and not when they were killed or it was itself. session_of: the directory of the
+ * job that this process is of, or NULL. Any thread. */
 const char *uni__launcher_session(void);
 void uni__launcher_remove_session(const char *directory);
 /* mpirun's own, on the controller's machine, after its end. */
@@ -59,5 +63,21 @@ typedef struct uni__launched {
     const char *launcher; /* "mpi" or "slurm" */
 } uni__launched;
 bool uni__launched_look(uni__launched *out);
+
+/* The daemon of the launcher that this process descends from (orted, hydra_pmi_proxy, slurmstepd),
+ * also through a shell; without one, the parent. */
+typedef struct uni__launcher_daemon {
+    int pid; /* 0: not known */
+    bool is_parent;
+    uint64_t start_time;
+    int home_port; /* of the launcher, where the daemon is connected to; 0: not known */
+    char name[32];
+} uni__launcher_daemon;
+void uni__launcher_daemon_find(uni__launcher_daemon *out);
+/* It has ended since. */
+bool uni__launcher_daemon_is_gone(const uni__launcher_daemon *daemon);
+/* It has lost its connection to the launcher: mpirun was killed. The daemon then ends its
+ * processes with the same signals as when mpirun asks it to. */
+bool uni__launcher_daemon_is_cut(const uni__launcher_daemon *daemon);
 
 #endif

@@ -1,4 +1,5 @@
-/* launchers_test.c - lists of hosts, command lines, interfaces, and paths that come from other hosts. */
+/* launchers_test.c - lists of hosts, command lines, interfaces, and paths that come from other
+ * hosts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,8 +1,10 @@
 /*
- * link.c - TCP connections whose two sides prove themselves, on libuv; the rules are in link.h, who listens in listener.c.
+ * link.c - TCP connections whose two sides prove themselves, on libuv; the rules are in link.h, who
+ * listens in listener.c.
  *
- * A link owns its handle; libuv lets go of it in a later round, so a closed link lives on until then. A write in flight holds the bytes that it
- * sends; what is packed meanwhile waits in the secure state and goes with the next one.
+ * A link owns its handle; libuv lets go of it in a later round, so a closed link lives on until
+ * then. A write in flight holds the bytes that it sends; what is packed meanwhile waits in the
+ * secure state and goes with the next one.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

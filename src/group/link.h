@@ -1,10 +1,13 @@
 /*
- * link.h - proved TCP connections on a group's loop (secure.h has the protocol): the controller listens, a host's agent connects.
+ * link.h - proved TCP connections on a group's loop (secure.h has the protocol): the controller
+ * listens, a host's agent connects.
  *
- * Everything runs on the controller thread of its group. What is sent during a round of the loop leaves in one write before the loop sleeps. A connection that
- * does not greet within a second is closed, and so is one whose agent is not announced within ten. Of those that are not proved yet a few are kept for each
- * address, the oldest of an address goes first, and when there are too many altogether the address with the most of them loses its oldest: a flood from one
- * address costs nobody else a place. A link was heard when a frame of it was authenticated, not when bytes came.
+ * Everything runs on the controller thread of its group. What is sent during a round of the loop
+ * leaves in one write before the loop sleeps. A connection that does not greet within a second is
+ * closed, and so is one whose agent is not announced within ten. Of those that are not proved yet a
+ * few are kept for each address, the oldest of an address goes first, and when there are too many
+ * altogether the address with the most of them loses its oldest: a flood from one address costs
+ * nobody else a place. A link was heard when a frame of it was authenticated, not when bytes came.
  */
 #ifndef UNISONO_GROUP_LINK_H
 #define UNISONO_GROUP_LINK_H
@@ -28,7 +31,8 @@ typedef struct uni__link_events {
     void (*look_for_keys)(void *context);
 } uni__link_events;
 
-/* Listens on these numeric addresses (each bound by itself, never on all interfaces), on one port that is free on all of them. */
+/* Listens on these numeric addresses (each bound by itself, never on all interfaces), on one port
+ * that is free on all of them. */
 int uni__listener_new(uni__listener **out, uni__group *group, const char *const *addresses,
                       int count, const uni__credentials *credentials,
                       const uni__link_events *events, void *context, uni_error *err) UNI_MUST_USE;
@@ -36,7 +40,8 @@ int uni__listener_port(const uni__listener *listener);
 /* Stops listening. Links that are ready stay, the others are closed. */
 void uni__listener_free(uni__listener *listener);
 
-/* Tries all addresses at once; the first that proves itself is `ready`, the others are closed. `closed` when none does within timeout_ms. */
+/* Tries all addresses at once; the first that proves itself is `ready`, the others are closed.
+ * `closed` when none does within timeout_ms. */
 int uni__link_connect(uni__group *group, const char *const *addresses, int count, int port,
                       const uni__credentials *credentials, uint32_t rank, int timeout_ms,
                       const uni__link_events *events, void *context, uni_error *err) UNI_MUST_USE;

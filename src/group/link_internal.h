@@ -1,8 +1,7 @@
-/* link_internal.h - the insides of links and of the listener that makes them. Only for link.c and listener.c. */
+/* link_internal.h - the insides of links and of the listener that makes them. Only for link.c and
+ * listener.c. */
 #ifndef UNISONO_GROUP_LINK_INTERNAL_H
 #define UNISONO_GROUP_LINK_INTERNAL_H
-
-#include <netinet/in.h>
 
 #include "group/internal.h"
 #include "group/link.h"

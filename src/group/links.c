@@ -1,10 +1,13 @@
 /*
- * links.c - what the controller thread reads of the workers of this machine: rings, channels, report pipes.
+ * links.c - what the controller thread reads of the workers of this machine: rings, channels,
+ * report pipes.
  *
- * Before the loop sleeps every ring is read empty and marked as waiting, so that a busy group costs no system calls for waking.
- * All on the controller thread. The agent is links_agent.c, what is sent links_spawn.c.
+ * Before the loop sleeps every ring is read empty and marked as waiting, so that a busy group costs
+ * no system calls for waking. All on the controller thread. The agent is links_agent.c, what is
+ * sent links_spawn.c.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,6 +17,7 @@
 
 #define ROUND_FRAMES 8192 /* frames of one worker in one round: fairness between ranks */
 #define LINE_MAX_BYTES (1u << 20) /* of the report pipe */
+#define ROUND_BYTES 65536 /* of a report pipe at a time; the rest waits for the next round */
 #define MESSAGE_MAX_BYTES (1u << 30)
 
 /* ---- pollers: on the heap, because libuv frees a handle only in a later round of the loop ---- */
@@ -54,15 +58,60 @@ static void mark_broken(uni__worker_slot *worker, const char *sentence)
     if (worker->broken)
         return;
     worker->broken = true;
-    worker->group->events->broken(worker->group->context, worker->rank, sentence);
+    UNI__TELL(worker->group, broken, worker->rank, sentence);
+}
+
+/* The step of the worker's life; false: there is nothing to hand on. */
+static bool is_legal(uni__worker_slot *worker, int input)
+{
+    uni__worker_verdict verdict = uni__worker_step(&worker->life, input);
+    if (verdict == UNI__WORKER_REFUSED) {
+        char sentence[128];
+        uni__worker_say_refused(&worker->life, input, sentence, sizeof sentence);
+        mark_broken(worker, sentence);
+    }
+    return verdict == UNI__WORKER_TAKEN;
+}
+
+static void hand_on(uni__worker_slot *worker, int type, const uint8_t *payload, size_t size)
+{
+    uni__group *group = worker->group;
+    if (is_legal(worker, uni__worker_input_of(type)))
+        UNI__TELL(group, message, worker->rank, type, payload, size);
+}
+
+void uni__links_take_channel(uni__worker_slot *worker, const uni__wire_frame *frame)
+{
+    uni__group *group = worker->group;
+    bool is_snapshot = frame->type >= 1 && frame->type <= UNI__SNAPSHOT_SLOTS && frame->num_fds > 0;
+    int input = is_snapshot                          ? UNI__WORKER_SNAPSHOT
+                : frame->type == UNI__PASSES_TO_PEER ? UNI__WORKER_MAIL
+                                                     : UNI__WORKER_UNKNOWN;
+    if (worker->broken || !is_legal(worker, input))
+        return;
+    if (input == UNI__WORKER_MAIL) {
+        UNI__TELL(group, mail, worker->rank, frame);
+        return;
+    }
+    uni__region *region = uni__region_map(frame->fds[0]);
+    if (region) /* otherwise the checkpoint that needs it finds none, and that is said */
+        uni__worker_take_snapshot(&worker->life, frame->type - 1, region);
+}
+
+void uni__links_take_line(uni__worker_slot *worker, const char *line, size_t size)
+{
+    uni__group *group = worker->group;
+    if (is_legal(worker, UNI__WORKER_LINE))
+        UNI__TELL(group, line, worker->rank, line, size);
 }
 
 void uni__links_take_frame(uni__worker_slot *worker, const uint8_t *payload, size_t size, int type,
                            int flags)
 {
-    uni__group *group = worker->group;
+    if (worker->broken)
+        return;
     if (!(flags & UNI__FRAME_MORE) && worker->joined_size == 0) {
-        group->events->message(group->context, worker->rank, type, payload, size);
+        hand_on(worker, type, payload, size);
         return;
     }
     uint8_t *grown = worker->joined_size + size > MESSAGE_MAX_BYTES
@@ -77,7 +126,7 @@ void uni__links_take_frame(uni__worker_slot *worker, const uint8_t *payload, siz
     worker->joined_size += size;
     if (flags & UNI__FRAME_MORE)
         return;
-    group->events->message(group->context, worker->rank, type, worker->joined, worker->joined_size);
+    hand_on(worker, type, worker->joined, worker->joined_size);
     free(worker->joined);
     worker->joined = NULL;
     worker->joined_size = 0;
@@ -111,10 +160,10 @@ static bool drain_all(uni__group *group)
 {
     bool any = false;
     for (int i = 0; i < group->num_slots; i++)
-        if (group->slots[i].live)
+        if (uni__worker_is_live(&group->slots[i].life))
             any |= drain_slot(&group->slots[i], ROUND_FRAMES);
     if (any)
-        group->events->drained(group->context);
+        UNI__TELL(group, drained);
     return any;
 }
 
@@ -123,6 +172,21 @@ static void wake_self(uni__group *group)
     uint64_t one = 1;
     ssize_t ignored = write(group->event_fd, &one, sizeof one);
     (void)ignored;
+}
+
+static void give_lines(uni__worker_slot *worker);
+static void on_report(uv_poll_t *handle, int status, int events);
+
+/* It was held and is not any more: what was read before, then the rest. */
+static void resume_report(uni__worker_slot *worker)
+{
+    if (worker->held || worker->report_fd < 0)
+        return;
+    if (worker->line_size > 0)
+        give_lines(worker);
+    if (worker->report_waits && !worker->held && worker->report_poll &&
+        uv_poll_start(worker->report_poll, UV_READABLE, on_report) == 0)
+        worker->report_waits = false;
 }
 
 void uni__links_before_sleep(uv_prepare_t *handle)
@@ -137,10 +201,15 @@ void uni__links_before_sleep(uv_prepare_t *handle)
     bool more = false;
     for (int i = 0; i < group->num_slots; i++) {
         uni__worker_slot *worker = &group->slots[i];
-        if (!worker->live || !worker->page || worker->broken || worker->held)
+        if (worker->was_held) {
+            worker->was_held = worker->held;
+            resume_report(worker);
+        }
+        if (!uni__worker_is_live(&worker->life) || !worker->page || worker->broken || worker->held)
             continue;
         atomic_store(&worker->page->reader_waits, 1);
-        /* Once more after the flag is visible: a frame published in between would otherwise sleep with us. */
+        /* Once more after the flag is visible: a frame published in between would otherwise sleep
+         * with us. */
         more |= !uni__ring_is_empty(worker->page);
     }
     if (more)
@@ -155,6 +224,7 @@ void uni__group_hold(uni__group *group, int rank, bool on)
     if (group->slots[rank].held && !on)
         wake_self(group);
     group->slots[rank].held = on;
+    group->slots[rank].was_held |= on;
 }
 
 static void on_event_fd(uv_poll_t *handle, int status, int events)
@@ -170,14 +240,13 @@ static void on_event_fd(uv_poll_t *handle, int status, int events)
 
 static void read_channel(uni__worker_slot *worker)
 {
-    uni__group *group = worker->group;
     uni__wire_frame frame;
     uni_error err = { 0 };
     if (worker->wire.fd < 0)
         return;
     int filled = uni__wire_fill(&worker->wire, &err), found;
     while ((found = uni__wire_next(&worker->wire, &frame, &err)) > 0) {
-        group->events->channel(group->context, worker->rank, &frame);
+        uni__links_take_channel(worker, &frame);
         uni__wire_frame_done(&frame);
     }
     if (found < 0 && filled == 0)
@@ -194,6 +263,7 @@ static void on_channel(uv_poll_t *handle, int status, int events)
 
 static void close_report(uni__worker_slot *worker)
 {
+    worker->report_waits = false;
     uni__links_poll_end(&worker->report_poll);
     if (worker->report_fd >= 0)
         close(worker->report_fd);
@@ -205,32 +275,32 @@ static void close_report(uni__worker_slot *worker)
 
 static void give_lines(uni__worker_slot *worker)
 {
-    uni__group *group = worker->group;
     size_t start = 0;
-    for (char *end;
-         worker->line && (end = memchr(worker->line + start, '\n', worker->line_size - start));) {
+    for (char *end; worker->line && !worker->held &&
+                    (end = memchr(worker->line + start, '\n', worker->line_size - start));) {
         size_t length = (size_t)(end - worker->line) - start;
         if (worker->line_too_long)
-            group->events->line(group->context, worker->rank, NULL, 0);
+            uni__links_take_line(worker, NULL, 0);
         else if (length > 0)
-            group->events->line(group->context, worker->rank, worker->line + start, length);
+            uni__links_take_line(worker, worker->line + start, length);
         worker->line_too_long = false;
         start += length + 1;
     }
-    if (start > 0) {
+    if (start > 0 && worker->line) { /* the owner may have emptied the slot */
         worker->line_size -= start;
         memmove(worker->line, worker->line + start, worker->line_size);
     }
-    if (worker->line_size > LINE_MAX_BYTES) {
+    if (worker->line_size > LINE_MAX_BYTES && !worker->held) {
         worker->line_too_long = true;
         worker->line_size = 0;
     }
 }
 
-/* Reads what the pipe has; false at its end. */
-static bool read_report(uni__worker_slot *worker)
+/* Reads what the pipe has, about `limit` bytes at most: a worker that never stops writing must not
+ * keep us from everything else. False at its end. */
+static bool read_report(uni__worker_slot *worker, size_t limit)
 {
-    for (;;) {
+    for (size_t total = 0; total < limit && !worker->held;) {
         char *grown = realloc(worker->line, worker->line_size + 65536);
         if (!grown)
             return true;
@@ -241,16 +311,23 @@ static bool read_report(uni__worker_slot *worker)
         if (n == 0)
             return false;
         worker->line_size += (size_t)n;
+        total += (size_t)n;
         give_lines(worker);
     }
+    return true;
 }
 
 static void on_report(uv_poll_t *handle, int status, int events)
 {
     uni__worker_slot *worker = handle->data;
-    if (worker->report_fd >= 0 && !read_report(worker))
+    if (worker->held) {
+        uv_poll_stop(handle);
+        worker->report_waits = true;
+        return;
+    }
+    if (worker->report_fd >= 0 && !read_report(worker, ROUND_BYTES))
         close_report(worker);
-    worker->group->events->drained(worker->group->context);
+    UNI__TELL(worker->group, drained);
 }
 
 int uni__links_watch_worker(uni__worker_slot *worker, uni_error *err)
@@ -265,8 +342,15 @@ void uni__links_read_rest(uni__worker_slot *worker)
 {
     read_channel(worker);
     drain_slot(worker, SIZE_MAX);
-    if (worker->report_fd >= 0)
-        (void)read_report(worker);
+    /* What the pipe held when the worker ended; a child of its own may go on writing. */
+    int inside = worker->report_fd >= 0 ? fcntl(worker->report_fd, F_GETPIPE_SZ) : 0;
+    bool held = worker->held;
+    worker->held = false;
+    if (inside > 0) {
+        give_lines(worker);
+        (void)read_report(worker, (size_t)inside);
+    }
+    worker->held = held || worker->held;
     close_report(worker);
 }
 
@@ -280,8 +364,8 @@ void uni__links_empty_slot(uni__worker_slot *worker)
     free(worker->joined);
     worker->joined = NULL;
     worker->joined_size = 0;
-    worker->live = worker->broken = worker->line_too_long = worker->held = false;
-    worker->pid = 0;
+    worker->broken = worker->line_too_long = worker->held = false;
+    uni__worker_ended(&worker->life);
 }
 
 uni__page *uni__group_page(uni__group *group, int rank)
@@ -289,9 +373,23 @@ uni__page *uni__group_page(uni__group *group, int rank)
     return group->slots[rank].page;
 }
 
-void uni__group_pull(uni__group *group, int rank)
+const uni__worker *uni__group_worker(const uni__group *group, int rank)
 {
-    read_channel(&group->slots[rank]);
+    return &group->slots[rank].life;
+}
+
+uni__region *uni__group_snapshot(uni__group *group, int rank, int64_t slot, int64_t size)
+{
+    uni__worker_slot *worker = &group->slots[rank];
+    if (slot < 0 || slot >= UNI__SNAPSHOT_SLOTS || size <= 0)
+        return NULL;
+    for (int tries = 0; tries < 2; tries++) {
+        uni__region *region = worker->life.snapshots[slot];
+        if (region && (size_t)size <= region->size)
+            return uni__region_ref(region);
+        read_channel(worker); /* its descriptor was passed before this was asked */
+    }
+    return NULL;
 }
 
 int uni__links_start_events(uni__group *group, uni_error *err)

@@ -1,5 +1,6 @@
 /*
- * links_agent.c - the agent of this machine: its start, what it tells of processes, and its end, also when it was stopped or killed. Controller thread.
+ * links_agent.c - the agent of this machine: its start, what it tells of processes, and its end,
+ * also when it was stopped or killed. Controller thread.
  */
 #include <poll.h>
 #include <signal.h>
@@ -7,7 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/shared.h"
 #include "base/clock.h"
+#include "base/dict.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "group/agent.h"
@@ -29,13 +32,26 @@ static void worker_exited(uni__worker_slot *worker, const uni_value *message)
         .core = uni_dict_get_int(message, "core", 0) != 0,
         .oom = uni_dict_get_int(message, "oom", 0) != 0,
     };
-    if (how.pid != worker->pid)
+    if (how.pid != worker->life.pid)
         return; /* of an earlier life of this rank */
     uni__links_read_rest(worker);
-    worker->live = false;
-    worker->pid = 0;
-    group->events->exited(group->context, worker->rank, &how);
-    group->events->drained(group->context);
+    (void)uni__worker_step(&worker->life, UNI__WORKER_EXIT);
+    UNI__TELL(group, exited, worker->rank, &how);
+    UNI__TELL(group, drained);
+}
+
+void uni__links_tell_stopped(uni__worker_slot *worker, bool stopped)
+{
+    worker->life.stopped_ns = stopped ? uni__monotonic_ns() : 0;
+    UNI__TELL(worker->group, stopped, worker->rank, stopped);
+}
+
+/* A process that the kernel has not let go of yet counts as ended. */
+static void tell_all_dead(uni__group *group, int left)
+{
+    for (int i = 0; i < group->num_slots; i++)
+        uni__worker_ended(&group->slots[i].life);
+    UNI__TELL(group, all_dead, left);
 }
 
 /* What the local agent says of mpirun or srun. */
@@ -56,7 +72,7 @@ static void launcher_frame(uni__group *group, int type, const uni_value *message
 static void agent_frame(uni__group *group, const uni__wire_frame *frame)
 {
     uni_value *message = NULL;
-    if (uni_msgpack_read(&message, frame->payload, frame->size, NULL) < 0)
+    if (uni__msgpack_read(&message, frame->payload, frame->size, NULL) < 0)
         return;
     int rank = (int)uni_dict_get_int(message, "rank", -1);
     uni__worker_slot *worker = rank >= 0 && rank < group->num_slots ? &group->slots[rank] : NULL;
@@ -73,8 +89,8 @@ static void agent_frame(uni__group *group, const uni__wire_frame *frame)
         break;
     case UNI__AGENT_SPAWNED:
         if (worker) {
-            worker->pid = (int)uni_dict_get_int(message, "pid", 0);
-            group->events->spawned(group->context, rank, worker->pid);
+            worker->life.pid = (int)uni_dict_get_int(message, "pid", 0);
+            UNI__TELL(group, spawned, rank, worker->life.pid);
         }
         break;
     case UNI__AGENT_SPAWN_FAILED:
@@ -82,22 +98,21 @@ static void agent_frame(uni__group *group, const uni__wire_frame *frame)
             snprintf(sentence, sizeof sentence, "%s: %s",
                      uni_dict_get_string(message, "what", "cannot start it"),
                      strerror((int)uni_dict_get_int(message, "errno", 0)));
-            worker->live = false;
-            group->events->spawn_failed(group->context, rank, sentence);
+            uni__worker_ended(&worker->life);
+            UNI__TELL(group, spawn_failed, rank, sentence);
         }
         break;
     case UNI__AGENT_EXITED:
-        if (worker && worker->live)
+        if (worker && uni__worker_is_live(&worker->life))
             worker_exited(worker, message);
         break;
     case UNI__AGENT_STOPPED:
-        if (worker && worker->live)
-            group->events->stopped(group->context, rank,
-                                   uni_dict_get_int(message, "stopped", 0) != 0);
+        if (worker && uni__worker_is_live(&worker->life))
+            uni__links_tell_stopped(worker, uni_dict_get_int(message, "stopped", 0) != 0);
         break;
     case UNI__AGENT_ALL_DEAD:
         uv_timer_stop(&group->deaf);
-        group->events->all_dead(group->context, (int)uni_dict_get_int(message, "left", 0));
+        tell_all_dead(group, (int)uni_dict_get_int(message, "left", 0));
         break;
     default:
         break;
@@ -141,7 +156,8 @@ static void on_alive_end(uv_poll_t *handle, int status, int events)
     group->alive_fd = -1;
     uv_timer_stop(&group->deaf);
     if (group->agent.fd >= 0) {
-        /* Read what it still said; its end of file follows, or it lost its keeper and goes on without: then let it go too. */
+        /* Read what it still said; its end of file follows, or it lost its keeper and goes on
+         * without: then let it go too. */
         read_agent(group);
         if (group->agent.fd >= 0) {
             uni__links_hang_up(group);
@@ -157,10 +173,9 @@ static void on_alive_end(uv_poll_t *handle, int status, int events)
         uni__remote_drop_hosts(group); /* they end their workers when the link is gone */
     for (int i = 0; i < group->num_slots; i++) {
         uni__links_read_rest(&group->slots[i]);
-        group->slots[i].live = false;
-        group->slots[i].pid = 0;
+        uni__worker_ended(&group->slots[i].life);
     }
-    group->events->agent_lost(group->context);
+    UNI__TELL(group, agent_lost);
 }
 
 static void on_deaf(uv_timer_t *handle)
@@ -197,7 +212,8 @@ void uni__links_expect_end(uni__group *group, int milliseconds)
     uv_timer_start(&group->deaf, on_deaf, (uint64_t)milliseconds, 0);
 }
 
-/* The agent is gone, its keeper still ends what is left of the tree: the next one starts after that. */
+/* The agent is gone, its keeper still ends what is left of the tree: the next one starts after
+ * that. */
 static void wait_for_keeper(uni__group *group)
 {
     struct pollfd end = { .fd = group->alive_fd, .events = POLLIN };
@@ -227,9 +243,9 @@ int uni__links_start_agent(uni__group *group, uni_error *err)
 
 void uni__links_tell_agent(uni__group *group, int type, int rank, int signal)
 {
-    uni_value *order = uni_value_dict();
-    if (group->agent_alive && uni_dict_take(order, "rank", uni_value_int(rank)) == 0 &&
-        uni_dict_take(order, "signal", uni_value_int(signal)) == 0 &&
+    uni_value *order =
+        UNI__DICT({ "rank", uni_value_int(rank) }, { "signal", uni_value_int(signal) });
+    if (group->agent_alive && order &&
         uni__wire_send_value(&group->agent, type, order, NULL, 0, UNI__LINKS_SEND_MS, NULL) < 0)
         uni__warn("the agent does not answer; its end will be noticed");
     uni_value_free(order);
@@ -237,8 +253,7 @@ void uni__links_tell_agent(uni__group *group, int type, int rank, int signal)
 
 static void say_all_dead(void *argument)
 {
-    uni__group *group = argument;
-    group->events->all_dead(group->context, 0);
+    tell_all_dead(argument, 0);
 }
 
 void uni__links_kill_tree(uni__group *group)

@@ -1,31 +1,28 @@
 /*
- * links_spawn.c - starting workers, sending to them and killing them; on other hosts it is handed on to remote_send.c. Controller thread.
+ * links_spawn.c - starting workers, sending to them and killing them; on other hosts it is handed
+ * on to remote_send.c. Controller thread.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/dict.h"
 #include "group/agent.h"
 #include "group/internal.h"
 #include "group/remote.h"
 
 uni_value *uni__links_spawn_order(const uni__spawn *spawn)
 {
-    uni_value *order = uni_value_dict();
-    int status = 0;
-    status |= uni_dict_take(order, "rank", uni_value_int(spawn->rank));
-    status |= uni_dict_take(order, "mode", uni_value_string(spawn->runs_functions ? "f" : "p"));
-    status |= uni_dict_take(order, "exe", uni_value_string(spawn->exe));
-    status |= uni_dict_take(order, "cwd", uni_value_string(spawn->cwd ? spawn->cwd : ""));
-    status |= uni_dict_take(order, "log", uni_value_string(spawn->log));
-    status |= uni_dict_take(order, "memory", uni_value_int((int64_t)spawn->memory));
-    status |= uni_dict_take(order, "argv", uni_value_copy(spawn->argv));
-    status |= uni_dict_take(order, "env", uni_value_copy(spawn->environment));
-    if (status == 0)
-        return order;
-    uni_value_free(order);
-    return NULL;
+    return UNI__DICT({ "rank", uni_value_int(spawn->rank) },
+                     { "mode", uni_value_string(spawn->runs_functions ? "f" : "p") },
+                     { "exe", uni_value_string(spawn->exe) },
+                     { "cwd", uni_value_string(spawn->cwd ? spawn->cwd : "") },
+                     { "log", uni_value_string(spawn->log) },
+                     { "address_space", uni_value_int((int64_t)spawn->address_space) },
+                     { "argv", uni_value_copy(spawn->argv) },
+                     { "env", uni_value_copy(spawn->environment) });
 }
 
 int uni__group_spawn(uni__group *group, const uni__spawn *spawn, uni_error *err)
@@ -55,10 +52,7 @@ int uni__group_spawn(uni__group *group, const uni__spawn *spawn, uni_error *err)
                  fail);
     uni__wire_init(&worker->wire, pair[0]);
     worker->report_fd = pipe_ends[0];
-    worker->live = true;
-    worker->heartbeat = 0;
-    worker->heartbeat_ns = 0;
-    worker->told_silent = false;
+    uni__worker_spawned(&worker->life, !spawn->runs_functions, uni__monotonic_ns());
     pair[0] = pipe_ends[0] = -1;
     status = uni__links_watch_worker(worker, err);
 fail:
@@ -92,10 +86,25 @@ int uni__group_send(uni__group *group, int rank, int type, const void *payload, 
                     uni_error *err)
 {
     uni__worker_slot *worker = &group->slots[rank];
-    if (group->remote)
-        return uni__remote_send(group, rank, type, payload, size, fd, err);
-    return uni__wire_send(&worker->wire, type, payload, size, &fd, fd >= 0, UNI__LINKS_SEND_MS,
-                          err);
+    uni__worker after = worker->life;
+    int input = type == UNI__TO_WORKER_RUN        ? UNI__WORKER_ORDER
+                : type == UNI__TO_WORKER_SHUTDOWN ? UNI__WORKER_SHUTDOWN
+                                                  : UNI__WORKER_MAIL;
+    if (uni__worker_step(&after, input) != UNI__WORKER_TAKEN) {
+        char sentence[128];
+        uni__worker_say_refused(&worker->life, input, sentence, sizeof sentence);
+        return uni_error_set(err, uni__worker_is_live(&after) ? UNI_ESTATE : UNI_EPEER,
+                             "nothing is sent to rank %d: %s", rank, sentence);
+    }
+    /* A warm worker begins its next order like a new one. */
+    if (input == UNI__WORKER_ORDER && worker->life.state == UNI__WORKER_GREETED)
+        uni__page_refresh(worker->page);
+    int status = group->remote ? uni__remote_send(group, rank, type, payload, size, fd, err)
+                               : uni__wire_send(&worker->wire, type, payload, size, &fd, fd >= 0,
+                                                UNI__LINKS_SEND_MS, err);
+    if (status == 0)
+        worker->life.state = after.state;
+    return status;
 }
 
 void uni__group_kill(uni__group *group, int rank, int signal)

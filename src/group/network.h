@@ -1,9 +1,11 @@
 /*
  * network.h - the addresses of this machine, and which of them other hosts are to use. Any thread.
  *
- * With --interface (a name, an address, or a subnet as 10.1.0.0/16) exactly those addresses. Otherwise: the loopback when all hosts are this
- * machine; else every address (IPv6 only where there is no IPv4) of an interface that is up and has a carrier, which the hosts then try all at once; what none of them used is closed
- * again (link.h). What a host's name resolves to is not asked: on many machines that is the loopback.
+ * With --interface (a name, an address, or a subnet as 10.1.0.0/16) exactly those addresses.
+ * Otherwise: the loopback when all hosts are this machine; else every address (IPv6 only where
+ * there is no IPv4) of an interface that is up and has a carrier, which the hosts then try all at
+ * once; what none of them used is closed again (link.h). What a host's name resolves to is not
+ * asked: on many machines that is the loopback.
  */
 #ifndef UNISONO_GROUP_NETWORK_H
 #define UNISONO_GROUP_NETWORK_H
@@ -22,7 +24,8 @@ typedef struct uni__address {
 /* Those to listen on; how many, or an error that lists what there is. */
 int uni__network_choose(const char *interface, bool all_local, uni__address *out,
                         uni_error *err) UNI_MUST_USE;
-/* All addresses of this machine, each with whether it would be listened on (all_local false) and why; how many. */
+/* All addresses of this machine, each with whether it would be listened on (all_local false) and
+ * why; how many. */
 typedef struct uni__judged {
     uni__address address;
     bool chosen;

@@ -3,12 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define HEADER_BYTES 8u
@@ -42,7 +39,8 @@ int uni__page_new(uni__page **out, int *fd, uni_error *err)
         return uni_error_set_errno(
             err, saved, "cannot size the shared memory of a worker (%u bytes)", UNI__PAGE_BYTES);
     }
-    /* Sealed against shrinking, so that a worker cannot make the controller fault by truncating it. */
+    /* Sealed against shrinking, so that a worker cannot make the controller fault by truncating
+     * it. */
     (void)fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
     int status = uni__page_map(out, *fd, err);
     if (status < 0) {
@@ -78,6 +76,63 @@ void uni__page_unmap(uni__page *page)
         munmap(page, UNI__PAGE_BYTES);
 }
 
+void uni__page_refresh(uni__page *page)
+{
+    if (!page)
+        return;
+    atomic_store(&page->stop_request, UNI__STOP_NONE);
+    atomic_store(&page->alarm, 0);
+    atomic_store(&page->suspect, 0);
+    atomic_store(&page->stopping, 0);
+    atomic_store(&page->stop_at_known, 0);
+    atomic_store(&page->stop_at, 0);
+    atomic_store(&page->stop_seen, 0);
+    atomic_store(&page->loaded, 0);
+    atomic_store(&page->released, 0);
+    atomic_store(&page->iteration, 0);
+}
+
+static void count_and_wake(_Atomic uint32_t *word)
+{
+    atomic_fetch_add(word, 1);
+    uni__futex_wake(word);
+}
+
+static void set_and_wake(_Atomic uint32_t *word, uint32_t value)
+{
+    atomic_store(word, value);
+    uni__futex_wake(word);
+}
+
+void uni__page_give_back(uni__page *page, int slot)
+{
+    if (page && slot >= 0)
+        set_and_wake(&page->slot_free[slot], 1);
+    if (page)
+        count_and_wake(&page->checkpoints_done);
+}
+
+void uni__page_checkpoint_over(uni__page *page)
+{
+    if (page)
+        count_and_wake(&page->checkpoints_over);
+}
+
+void uni__page_release(uni__page *page, int64_t iteration)
+{
+    if (page)
+        set_and_wake(&page->released, (uint32_t)iteration);
+}
+
+void uni__page_stop(uni__page *page, int64_t iteration)
+{
+    if (!page)
+        return;
+    atomic_store(&page->stop_at, iteration);
+    atomic_store(&page->stopping, 1);
+    set_and_wake(&page->stop_at_known, 1);
+}
+
 void *uni__ring_reserve(uni__page *page, size_t size)
 {
     if (size > UNI__FRAME_MAX)
@@ -91,7 +146,8 @@ void *uni__ring_reserve(uni__page *page, size_t size)
     if (skip) {
         frame_header header = { .size = (uint32_t)(skip - HEADER_BYTES), .type = UNI__FRAME_SKIP };
         memcpy(ring_of(page) + at, &header, sizeof header);
-        /* Published on its own: the reader steps over it, and the reserved frame begins at offset 0. */
+        /* Published on its own: the reader steps over it, and the reserved frame begins at offset
+         * 0. */
         atomic_store_explicit(&page->head, head + skip, memory_order_release);
         at = 0;
     }
@@ -105,8 +161,8 @@ bool uni__ring_commit(uni__page *page, void *payload, size_t size, int type, int
                             .flags = (uint8_t)flags };
     memcpy((uint8_t *)payload - HEADER_BYTES, &header, sizeof header);
     uint64_t head = atomic_load_explicit(&page->head, memory_order_relaxed);
-    /* Sequentially consistent: either the reader sees the new head when it looks once more before it sleeps, or we see
-     * that it waits. */
+    /* Sequentially consistent: either the reader sees the new head when it looks once more before
+     * it sleeps, or we see that it waits. */
     atomic_store(&page->head, head + padded(size));
     return atomic_load(&page->reader_waits) && atomic_exchange(&page->reader_waits, 0);
 }
@@ -157,16 +213,4 @@ void uni__ring_pop(uni__page *page)
 bool uni__ring_is_empty(uni__page *page)
 {
     return atomic_load(&page->head) == atomic_load_explicit(&page->tail, memory_order_relaxed);
-}
-
-void uni__futex_wait(_Atomic uint32_t *word, uint32_t value, int timeout_ms)
-{
-    struct timespec timeout = { .tv_sec = timeout_ms / 1000,
-                                .tv_nsec = (timeout_ms % 1000) * 1000000L };
-    syscall(SYS_futex, word, FUTEX_WAIT, value, timeout_ms < 0 ? NULL : &timeout, NULL, 0);
-}
-
-void uni__futex_wake(_Atomic uint32_t *word)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE, 0x7fffffff, NULL, NULL, 0);
 }

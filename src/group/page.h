@@ -1,18 +1,23 @@
 /*
- * page.h - the memory that a worker shares with its controller: one header page and a ring of frames.
+ * page.h - the memory that a worker shares with its controller: one header page and a ring of
+ * frames.
  *
- * It is a memfd, made by the controller for every worker it spawns and passed by descriptor; nothing in the file system
- * names it. The worker is the only writer of the ring, the controller the only reader, so both ends are lock-free:
- * `head` counts the bytes written, `tail` the bytes read. A frame is 8 bytes of header and its payload, padded to 8, never
- * split over the ring's end (a skip frame fills the rest). What does not fit one frame goes as several, all but the last
- * with the MORE flag. What a killed worker had published stays readable: nothing that report() accepted is lost.
+ * It is a memfd, made by the controller for every worker it spawns and passed by descriptor;
+ * nothing in the file system names it. The worker is the only writer of the ring, the controller
+ * the only reader, so both ends are lock-free: `head` counts the bytes written, `tail` the bytes
+ * read. A frame is 8 bytes of header and its payload, padded to 8, never split over the ring's end
+ * (a skip frame fills the rest). What does not fit one frame goes as several, all but the last with
+ * the MORE flag. What a killed worker had published stays readable: nothing that report() accepted
+ * is lost.
  *
- * Waking: the reader sets `reader_waits` before it sleeps and looks once more; the writer that finds it set clears it and
- * writes to the group's eventfd. So a busy controller costs the worker no system call. The other way (ring full, lockstep,
- * stop_at, room for a checkpoint) the worker sleeps on a futex in the page.
+ * Waking: the reader sets `reader_waits` before it sleeps and looks once more; the writer that
+ * finds it set clears it and writes to the group's eventfd. So a busy controller costs the worker
+ * no system call. The other way (ring full, lockstep, stop_at, room for a checkpoint) the worker
+ * sleeps on a futex in the page.
  *
- * Frame header, little-endian: u32 payload size, u8 type, u8 flags, u16 zero.
- * Everything read from here by the controller is checked against the ring's bounds: a worker may scribble over its own memory.
+ * Frame header, little-endian: u32 payload size, u8 type, u8 flags, u16 zero. Everything read from
+ * here by the controller is checked against the ring's bounds: a worker may scribble over its own
+ * memory.
  */
 #ifndef UNISONO_GROUP_PAGE_H
 #define UNISONO_GROUP_PAGE_H
@@ -23,8 +28,10 @@
 #include <stdint.h>
 #include <unisono/status.h>
 
+#include "base/futex.h"
+
 #define UNI__PAGE_MAGIC 0x31494e55u /* "UNI1" */
-#define UNI__PAGE_VERSION 3u
+#define UNI__PAGE_VERSION 4u
 #define UNI__RING_BYTES (4u << 20)
 #define UNI__RING_OFFSET 4096u
 #define UNI__PAGE_BYTES (UNI__RING_OFFSET + UNI__RING_BYTES)
@@ -73,22 +80,29 @@ int uni__page_new(uni__page **out, int *fd, uni_error *err) UNI_MUST_USE;
 /* Worker: maps a page from its descriptor. */
 int uni__page_map(uni__page **out, int fd, uni_error *err) UNI_MUST_USE;
 void uni__page_unmap(uni__page *page);
+/* Controller: a warm worker begins its next order like a new one. It is idle, so that only we write
+ * the page. NULL is allowed. */
+void uni__page_refresh(uni__page *page);
 
-/* Worker. Reserve room for one frame's payload (size <= UNI__FRAME_MAX): the place to write it, or NULL when the ring is full now.
- * Commit publishes it (type must not be SKIP) with the size that was really used; returns true when the reader waits and must be
- * woken through the eventfd. */
+/* Controller, words that the worker may wait for; a page that is NULL is allowed. Its checkpoint's
+ * bytes are ours (slot -1: a directory); it is complete, or never will be; the driver has taken
+ * that iteration; all ranks stop at that one. */
+void uni__page_give_back(uni__page *page, int slot);
+void uni__page_checkpoint_over(uni__page *page);
+void uni__page_release(uni__page *page, int64_t iteration);
+void uni__page_stop(uni__page *page, int64_t iteration);
+
+/* Worker. Reserve room for one frame's payload (size <= UNI__FRAME_MAX): the place to write it, or
+ * NULL when the ring is full now. Commit publishes it (type must not be SKIP) with the size that
+ * was really used; returns true when the reader waits and must be woken through the eventfd. */
 void *uni__ring_reserve(uni__page *page, size_t size);
 bool uni__ring_commit(uni__page *page, void *payload, size_t size, int type, int flags);
 
-/* Controller. The next frame: 1 and its payload inside the ring, 0 when there is none, UNI_EFORMAT when the worker damaged the ring.
- * uni__ring_pop gives the space back. */
+/* Controller. The next frame: 1 and its payload inside the ring, 0 when there is none, UNI_EFORMAT
+ * when the worker damaged the ring. uni__ring_pop gives the space back. */
 int uni__ring_peek(uni__page *page, const uint8_t **payload, size_t *size, int *type, int *flags,
                    uni_error *err) UNI_MUST_USE;
 void uni__ring_pop(uni__page *page);
 bool uni__ring_is_empty(uni__page *page);
-
-/* Futexes on words in the page (shared between processes). Wait returns when *word != value, after a wake, or after timeout_ms. */
-void uni__futex_wait(_Atomic uint32_t *word, uint32_t value, int timeout_ms);
-void uni__futex_wake(_Atomic uint32_t *word);
 
 #endif

@@ -1,10 +1,13 @@
-/* page_test.c - the ring between a worker and its controller: order, wrapping, waking, and what a worker that scribbles can do. */
+/* page_test.c - the ring between a worker and its controller: order, wrapping, waking, and what a
+ * worker that scribbles can do. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -128,7 +131,8 @@ static void two_threads(void **state)
     uni__page_unmap(page);
 }
 
-/* Whatever is written over the header and the ring, the reader gives frames inside the ring or an error. */
+/* Whatever is written over the header and the ring, the reader gives frames inside the ring or an
+ * error. */
 static void scribbled(void **state)
 {
     srand(7);
@@ -154,11 +158,35 @@ static void scribbled(void **state)
     }
 }
 
+static void a_warm_worker_begins_anew(void **state)
+{
+    uni__page *page = NULL;
+    int fd = -1;
+    assert_int_equal(uni__page_new(&page, &fd, NULL), 0);
+    atomic_store(&page->stop_request, UNI__STOP_EARLY);
+    atomic_store(&page->stop_at, 7);
+    atomic_store(&page->iteration, 7);
+    atomic_store(&page->alarm, 1);
+    atomic_store(&page->checkpoints_taken, 3);
+    uni__page_refresh(page);
+    assert_int_equal(atomic_load(&page->stop_request), UNI__STOP_NONE);
+    assert_int_equal(atomic_load(&page->stop_at), 0);
+    assert_int_equal(atomic_load(&page->iteration), 0);
+    assert_int_equal(atomic_load(&page->alarm), 0);
+    assert_int_equal(atomic_load(&page->checkpoints_taken),
+                     3); /* of the process, not of an order */
+    uni__page_unmap(page);
+    close(fd);
+    uni__page_refresh(NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(frames_come_in_order),
                                         cmocka_unit_test(full_ring_refuses),
-                                        cmocka_unit_test(waking), cmocka_unit_test(two_threads),
-                                        cmocka_unit_test(scribbled) };
+                                        cmocka_unit_test(waking),
+                                        cmocka_unit_test(two_threads),
+                                        cmocka_unit_test(scribbled),
+                                        cmocka_unit_test(a_warm_worker_begins_anew) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

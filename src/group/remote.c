@@ -1,10 +1,13 @@
 /*
- * remote.c - the controller's side of workers on other hosts (remote.h): the launcher, the hosts that connected, how they end.
+ * remote.c - the controller's side of workers on other hosts (remote.h): the launcher, the hosts
+ * that connected, how they end.
  *
- * One launcher process (mpirun, srun) a run's attempt, started by the local agent in a slot of its own, so that it ends with everything else.
- * It brings up the hosts' agents; they connect, name their ranks, and look for the token in the storage. When every rank has a host, `placed` is told.
- * Ending: hosts are told to end their workers and end themselves, the launcher then ends by itself (and cleans up after itself); what has not ended in
- * time is killed by the local agent. All on the controller thread.
+ * One launcher process (mpirun, srun) a run's attempt, started by the local agent in a slot of its
+ * own, so that it ends with everything else. It brings up the hosts' agents; they connect, name
+ * their ranks, and look for the token in the storage. When every rank has a host, `placed` is told.
+ * Ending: hosts are told to end their workers and end themselves, the launcher then ends by itself
+ * (and cleans up after itself); what has not ended in time is killed by the local agent. All on the
+ * controller thread.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -12,7 +15,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/shared.h"
 #include "base/clock.h"
+#include "base/dict.h"
 #include "group/agent.h"
 #include "group/launchers.h"
 #include "group/remote_internal.h"
@@ -31,7 +36,7 @@ void uni__remote_fail_launch(uni__group *group, const char *sentence)
     uni__remote *remote = group->remote;
     if (!remote->launched || remote->placed || remote->ending_ns)
         return;
-    group->events->launch_failed(group->context, sentence);
+    UNI__TELL(group, launch_failed, sentence);
 }
 
 uni__remote_host *uni__remote_host_of_link(uni__remote *remote, const uni__link *link)
@@ -44,17 +49,16 @@ uni__remote_host *uni__remote_host_of_link(uni__remote *remote, const uni__link 
 
 static void send_welcome(uni__remote *remote, uni__remote_host *host)
 {
-    uni_value *welcome = uni_value_dict();
+    uni_value *welcome = UNI__DICT(
+        { "silent_timeout", uni_value_float(remote->silent_timeout) },
+        { "token_path", uni_value_string(remote->token_path) },
+        { "token", uni_value_string(remote->token) },
+        { "tidy", uni_value_bool(remote->is_openmpi) },
+        { "program", remote->program ? uni_value_copy(remote->program) : uni_value_list() });
     void *bytes = NULL;
     size_t size = 0;
     int32_t nobody = -1;
-    int status = uni_dict_take(welcome, "silent_timeout", uni_value_float(remote->silent_timeout));
-    status |= uni_dict_take(welcome, "token_path", uni_value_string(remote->token_path));
-    status |= uni_dict_take(welcome, "token", uni_value_string(remote->token));
-    status |= uni_dict_take(welcome, "tidy", uni_value_bool(remote->is_openmpi));
-    if (remote->program)
-        status |= uni_dict_take(welcome, "program", uni_value_copy(remote->program));
-    if (status == 0 && uni_msgpack_write(&bytes, &size, welcome, NULL) == 0)
+    if (welcome && uni__msgpack_write(&bytes, &size, welcome, NULL) == 0)
         uni__link_send(host->link, UNI__REMOTE_WELCOME, &nobody, sizeof nobody, bytes, size);
     free(bytes);
     uni_value_free(welcome);
@@ -95,7 +99,7 @@ uint64_t uni__remote_heard_ns(const uni__group *group, int rank, uint64_t now)
 {
     const uni__remote *remote = group->remote;
     const uni__remote_host *host = rank < remote->num_ranks ? remote->ranks[rank].host : NULL;
-    uint64_t heard = host && host->link ? uni__link_heard_ns(host->link) : now;
+    uint64_t heard = host && host->link ? uni__link_heard_ns(host->link) : 0;
     return heard < now ? heard : now;
 }
 
@@ -109,12 +113,9 @@ static void lose_host(uni__group *group, uni__remote_host *host, const char *why
         uni__link_close(host->link);
     host->link = NULL;
     for (int r = 0; r < remote->num_ranks; r++)
-        if (remote->ranks[r].host == host) {
-            group->slots[r].live = false;
-            group->slots[r].pid = 0;
+        if (remote->ranks[r].host == host)
             snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), "%s%d",
                      ranks[0] ? ", " : "", r);
-        }
     if (remote->ending_ns) {
         uni__remote_advance_ending(group);
         return;
@@ -124,7 +125,7 @@ static void lose_host(uni__group *group, uni__remote_host *host, const char *why
     snprintf(sentence, sizeof sentence, "host %.100s (%.60s; rank %.120s) is lost: %.160s",
              host->name[0] ? host->name : "?", host->address, ranks[0] ? ranks : "none yet", why);
     if (!uni__remote_excuses(group, host, sentence))
-        group->events->host_lost(group->context, host->first_rank, sentence);
+        UNI__TELL(group, host_lost, host->first_rank, sentence);
 }
 
 static void on_closed(void *context, uni__link *link, const char *why)
@@ -253,6 +254,8 @@ int uni__group_launch(uni__group *group, const uni__launch *launch, uni_error *e
     remote->launched = true;
     remote->trouble_ns = 0;
     remote->foreign = launch->foreign;
+    if (launch->foreign)
+        uni__launcher_daemon_find(&remote->daemon);
     remote->term_is_stop = launch->term_is_stop;
     remote->is_openmpi = !launch->foreign && uni__launcher_is_openmpi(launch->exe);
     remote->retiring = false;
@@ -277,11 +280,12 @@ static void name_unreachable(uni__group *group, uint64_t now)
     for (int i = 0; i < remote->num_hosts && remote->placed; i++) {
         const uni__remote_host *host = remote->hosts[i];
         if (host->link && !host->all_dead && now - uni__link_heard_ns(host->link) > SILENT_NS)
-            group->events->host_unreachable(group->context, host->first_rank);
+            UNI__TELL(group, host_unreachable, host->first_rank);
     }
 }
 
-/* Open MPI takes 2 s to end a job whose processes were killed, and crashes on a SIGTERM meanwhile; there is nothing left for it to do. */
+/* Open MPI takes 2 s to end a job whose processes were killed, and crashes on a SIGTERM meanwhile;
+ * there is nothing left for it to do. */
 static void press_launcher(uni__group *group, uint64_t waited)
 {
     uni__remote *remote = group->remote;
@@ -317,10 +321,8 @@ void uni__remote_advance_ending(uni__group *group)
     remote->agent_told = true;
     remote->launched = false;
     hang_up_all(remote);
-    for (int r = 0; r < group->num_slots; r++) {
-        group->slots[r].live = false;
-        group->slots[r].pid = 0;
-    }
+    for (int r = 0; r < group->num_slots; r++)
+        uni__worker_ended(&group->slots[r].life);
     uni__links_kill_tree(group);
 }
 
@@ -386,10 +388,9 @@ static void look_at_host(uni__group *group, uni__remote_host *host, uint64_t now
     if (silent) /* its workers' heartbeats prove nothing */
         for (int r = 0; r < remote->num_ranks; r++)
             if (remote->ranks[r].host == host)
-                group->slots[r].heartbeat_ns = now;
+                group->slots[r].life.heartbeat_ns = now;
     if (silent != host->silent && remote->placed)
-        group->events->host_silent(group->context, host->first_rank,
-                                   silent ? (double)quiet * 1e-9 : 0);
+        UNI__TELL(group, host_silent, host->first_rank, silent ? (double)quiet * 1e-9 : 0);
     host->silent = silent;
     if (silent && (double)quiet * 1e-9 >= remote->silent_timeout)
         lose_host(group, host,
@@ -419,7 +420,8 @@ bool uni__group_saw_stopping(uni__group *group)
 {
     uni__remote *remote = group->remote;
     for (int r = 0; remote && r < remote->num_ranks; r++)
-        if (group->slots[r].live && uni__remote_host_of(group, r) && !remote->ranks[r].saw_stopping)
+        if (uni__worker_is_live(&group->slots[r].life) && uni__remote_host_of(group, r) &&
+            !remote->ranks[r].saw_stopping)
             return false;
     return true;
 }
@@ -441,6 +443,7 @@ bool uni__group_place(uni__group *group, int rank, uni__rank_place *out)
                               .program = host->program,
                               .port = remote->ranks[rank].port,
                               .cpus = host->cpus,
+                              .memory = host->memory,
                               .shares_storage = host->shares_storage };
     for (int i = 0; i < remote->num_hosts; i++)
         out->num_nodes += remote->hosts[i]->hello;

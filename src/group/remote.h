@@ -1,14 +1,17 @@
 /*
- * remote.h - workers on other hosts: what a host's agent (unisono-host) and the controller say to each other over a proved link (link.h), and the
- * controller's picture of the hosts.
+ * remote.h - workers on other hosts: what a host's agent (unisono-host) and the controller say to
+ * each other over a proved link (link.h), and the controller's picture of the hosts.
  *
- * On its host the agent is what the controller is on one machine: it has the workers' pages, rings and pipes (a group of its own) and hands on what
- * they say. The controller keeps a page of its own for each remote rank, a mirror: the agent sends the words that workers write, the controller's
- * loop sends those that it wrote itself, both only when they changed. So the rest of the library does not know where a worker is.
+ * On its host the agent is what the controller is on one machine: it has the workers' pages, rings
+ * and pipes (a group of its own) and hands on what they say. The controller keeps a page of its own
+ * for each remote rank, a mirror: the agent sends the words that workers write, the controller's
+ * loop sends those that it wrote itself, both only when they changed. So the rest of the library
+ * does not know where a worker is.
  *
- * Frames: the type below (127 is link.c's own), i32 rank (-1: none), then the payload. Fixed structures are little-endian; {} is msgpack. Both sides send PULSE when they
- * have been quiet for a quarter of a second; a host that is silent is named after 1 s and given up after silent_timeout, and an agent whose controller is
- * silent for twice that long ends its workers.
+ * Frames: the type below (127 is link.c's own), i32 rank (-1: none), then the payload. Fixed
+ * structures are little-endian; {} is msgpack. Both sides send PULSE when they have been quiet for
+ * a quarter of a second; a host that is silent is named after 1 s and given up after
+ * silent_timeout, and an agent whose controller is silent for twice that long ends its workers.
  */
 #ifndef UNISONO_GROUP_REMOTE_H
 #define UNISONO_GROUP_REMOTE_H
@@ -19,8 +22,9 @@
 enum uni__remote_frame {
     UNI__REMOTE_PULSE = 1, /* both ways, empty */
     /* agent -> controller */
-    UNI__REMOTE_HELLO, /* {"host", "ranks": [..], "ports": [..], "cpus"} */
-    UNI__REMOTE_PROBED, /* {"shared": bool, "scratch": a directory of its own, or "", "program": [hashes]} */
+    UNI__REMOTE_HELLO, /* {"host", "ranks": [..], "ports": [..], "cpus", "memory"} */
+    /* {"shared": bool, "scratch": a directory of its own, or "", "program": [hashes]} */
+    UNI__REMOTE_PROBED,
     UNI__REMOTE_SPAWNED, /* i32 pid */
     UNI__REMOTE_SPAWN_FAILED, /* sentence */
     UNI__REMOTE_MESSAGE, /* u8 type, u8 1 when more parts follow, then the part */
@@ -35,10 +39,12 @@ enum uni__remote_frame {
     UNI__REMOTE_FILE, /* uni__remote_file, path, bytes: a file of a checkpoint directory */
     UNI__REMOTE_ALL_DEAD, /* i32 left; the agent ends after it */
     UNI__REMOTE_SIGNALLED, /* i32 signal: the agent was told to end, and goes on */
-    UNI__REMOTE_ORPHANED, /* name of the launcher's daemon that was the agent's parent, and has ended */
+    /* name of the launcher's daemon that was the agent's parent, and has ended */
+    UNI__REMOTE_ORPHANED,
     /* controller -> agent */
-    UNI__REMOTE_WELCOME =
-        64, /* {"silent_timeout", "token_path", "token", "tidy": the launcher is our own Open MPI, "program": [paths]} */
+    /* {"silent_timeout", "token_path", "token", "tidy": the launcher is our own Open MPI,
+     * "program": [paths]} */
+    UNI__REMOTE_WELCOME = 64,
     UNI__REMOTE_SPAWN, /* {"mode", "exe", "argv", "env", "cwd", "log", "forward_log", "memory"} */
     UNI__REMOTE_PART, /* bytes that belong before the payload of the next SEND to that rank */
     UNI__REMOTE_MEMORY, /* bytes of the descriptor that goes with it */
@@ -60,6 +66,7 @@ typedef struct uni__worker_words {
 typedef struct uni__control_words {
     uint32_t stopping, stop_at_known, released, checkpoints_done, checkpoints_over, alarm, suspect;
     uint32_t freed[2]; /* how often each snapshot buffer was given back */
+    uint32_t zero; /* no padding: all bytes are compared */
     int64_t stop_at;
     char alarm_reason[256];
 } uni__control_words;
@@ -73,7 +80,8 @@ typedef struct uni__remote_file {
 #define UNI__REMOTE_CHUNK (256u << 10)
 #define UNI__REMOTE_PULSE_NS 250000000ull
 
-/* false for paths that could leave their directory: absolute, with "..", empty parts, or control characters. */
+/* false for paths that could leave their directory: absolute, with "..", empty parts, or control
+ * characters. */
 bool uni__remote_path_is_safe(const char *path, size_t size);
 
 /* For the words of a page; old is what was sent last. True when something changed. */
@@ -97,6 +105,9 @@ void uni__remote_before_sleep(uni__group *group);
 /* Until when the rank's words are known: when its host was last heard of. */
 uint64_t uni__remote_heard_ns(const uni__group *group, int rank, uint64_t now);
 void uni__remote_launcher_exited(uni__group *group, const uni__exit *how);
+/* Whether a signal to this process or to a host follows from the death of a foreign launcher, which
+ * is then reported. */
+bool uni__remote_explains_signal(uni__group *group);
 void uni__remote_drop_hosts(uni__group *group);
 void uni__remote_free(uni__group *group); /* the links are closed with the loop */
 

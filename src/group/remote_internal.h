@@ -1,12 +1,13 @@
 /*
- * remote_internal.h - the controller's picture of its hosts, shared by remote.c (their life), remote_take.c (what they say) and remote_send.c (what they are
- * told). Controller thread.
+ * remote_internal.h - the controller's picture of its hosts, shared by remote.c (their life),
+ * remote_take.c (what they say) and remote_send.c (what they are told). Controller thread.
  */
 #ifndef UNISONO_GROUP_REMOTE_INTERNAL_H
 #define UNISONO_GROUP_REMOTE_INTERNAL_H
 
 #include "group/internal.h"
 #include "group/keyring.h"
+#include "group/launchers.h"
 #include "group/remote.h"
 
 #define UNI__STRANGERS_MAX 16
@@ -15,7 +16,7 @@ typedef struct uni__remote_host {
     uni__link *link; /* NULL: gone */
     int node, first_rank, num_ranks;
     char name[256], address[64], reached[64], scratch[256];
-    double cpus;
+    double cpus, memory;
     uni_value *program; /* hashes, or NULL */
     bool hello, probed, shares_storage, silent, all_dead;
     bool signalled; /* the launcher has told its processes to end */
@@ -55,6 +56,8 @@ struct uni__remote {
     uint64_t ending_ns, hosts_gone_ns; /* 0: not ending; 0: not yet */
     bool launched, placed, launcher_asked, agent_told;
     bool foreign, term_is_stop, is_openmpi;
+    uint64_t daemon_looked_ns;
+    uni__launcher_daemon daemon; /* foreign: what this process was started by */
     bool retiring; /* all has gone well: the launcher ends by itself */
     char launcher_name[64];
     uint64_t
@@ -66,7 +69,8 @@ struct uni__remote {
 /* remote_strangers.c */
 void uni__remote_refuse(uni__group *group, const char *address, const char *why);
 void uni__remote_look_for_keys(uni__group *group);
-/* All hosts are there, or none is expected any more: nothing can connect, and what was refused so far is summed up. */
+/* All hosts are there, or none is expected any more: nothing can connect, and what was refused so
+ * far is summed up. */
 void uni__remote_stop_listening(uni__group *group);
 
 /* remote.c */
@@ -81,7 +85,8 @@ uni__remote_host *uni__remote_host_of(uni__group *group, int rank);
 /* SIGTERM on a host; and its launcher's daemon is gone. */
 void uni__remote_signalled(uni__group *group, uni__remote_host *host, int number);
 void uni__remote_orphaned(uni__group *group, uni__remote_host *host, const char *daemon);
-/* A host that goes away is not to blame, or not yet: the launcher ended it, or never started another one. */
+/* A host that goes away is not to blame, or not yet: the launcher ended it, or never started
+ * another one. */
 bool uni__remote_excuses(uni__group *group, const uni__remote_host *host, const char *sentence);
 void uni__remote_watch_launcher(uni__group *group, uint64_t now); /* at every tick */
 

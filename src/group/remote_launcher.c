@@ -1,18 +1,21 @@
 /*
- * remote_launcher.c - what becomes of mpirun or srun, and of its daemons on the hosts (orted, hydra_pmi_proxy, slurmstepd). Controller thread.
+ * remote_launcher.c - what becomes of mpirun or srun, and of its daemons on the hosts (orted,
+ * hydra_pmi_proxy, slurmstepd). Controller thread.
  *
- * mpirun answers the death of one of its daemons, and a daemon the death of mpirun, with SIGTERM to the processes it started. Under our own
- * mpirun that is never a wish to stop, so a host's SIGTERM only opens a short wait for the news behind it: the launcher's own end, or a host whose
- * daemon is gone. Under Slurm, and inside a launcher that somebody else started, SIGTERM is how a job is asked to stop. Before all hosts have connected the
- * loss of one is kept back in the same way: a launcher that cannot start a process on one host ends those on the others.
+ * mpirun answers the death of one of its daemons, and a daemon the death of mpirun, with SIGTERM to
+ * the processes it started. Under our own mpirun that is never a wish to stop, so a host's SIGTERM
+ * only opens a short wait for the news behind it: the launcher's own end, or a host whose daemon is
+ * gone. Under Slurm, and inside a launcher that somebody else started, SIGTERM is how a job is
+ * asked to stop. Before all hosts have connected the loss of one is kept back in the same way: a
+ * launcher that cannot start a process on one host ends those on the others.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "group/launchers.h"
 #include "group/remote_internal.h"
 
+#define LOOK_NS 200000000ull /* a daemon without its mpirun kills everything after a second */
 #define NEWS_NS 1000000000ull /* how long the launcher's own end is waited for */
 
 static bool is_watched(const uni__remote *remote)
@@ -20,7 +23,8 @@ static bool is_watched(const uni__remote *remote)
     return remote->launched && !remote->ending_ns;
 }
 
-/* The launcher is in trouble, or a host went away before all were there: said when nothing better comes. */
+/* The launcher is in trouble, or a host went away before all were there: said when nothing better
+ * comes. */
 static void suspect(uni__remote *remote, const char *sentence)
 {
     if (remote->trouble_ns)
@@ -32,7 +36,7 @@ static void suspect(uni__remote *remote, const char *sentence)
 static void fail(uni__group *group, const char *sentence)
 {
     if (group->remote->placed)
-        group->events->launcher_lost(group->context, sentence);
+        UNI__TELL(group, launcher_lost, sentence);
     else
         uni__remote_fail_launch(group, sentence);
 }
@@ -82,8 +86,10 @@ void uni__remote_signalled(uni__group *group, uni__remote_host *host, int number
     char sentence[512];
     if (!remote->placed || !is_watched(remote))
         return;
+    if (uni__remote_explains_signal(group))
+        return;
     if (remote->term_is_stop) {
-        group->events->host_signalled(group->context, number);
+        UNI__TELL(group, host_signalled, number);
         return;
     }
     host->signalled = true;
@@ -94,17 +100,51 @@ void uni__remote_signalled(uni__group *group, uni__remote_host *host, int number
     suspect(remote, sentence);
 }
 
-void uni__remote_orphaned(uni__group *group, uni__remote_host *host, const char *daemon)
+static void lose_daemon(uni__group *group, const char *daemon, const char *host)
 {
     uni__remote *remote = group->remote;
     char sentence[512];
-    if (!is_watched(remote) || (remote->foreign && host->first_rank == 0))
-        return;
     snprintf(sentence, sizeof sentence,
              "%.60s, which %.60s had started on host %.100s, has ended or was killed, and the "
              "launcher ends all processes of the run because of it",
-             daemon, remote->foreign ? "the launcher" : remote->launcher_name, host->name);
+             daemon, remote->foreign ? "the launcher" : remote->launcher_name, host);
     fail(group, sentence);
+}
+
+/* Inside a foreign launcher the agent of our own host is not the launcher's child: we are. */
+void uni__remote_orphaned(uni__group *group, uni__remote_host *host, const char *daemon)
+{
+    uni__remote *remote = group->remote;
+    if (is_watched(remote) && !(remote->foreign && host->first_rank == 0))
+        lose_daemon(group, daemon, host->name);
+}
+
+/* The daemons of the other hosts send SIGTERM a second later: by then the cause is known. */
+static void check_own_daemon(uni__group *group)
+{
+    uni__remote *remote = group->remote;
+    if (!remote->foreign || !remote->placed || !uni__launcher_daemon_is_gone(&remote->daemon))
+        return;
+    remote->daemon.pid = 0; /* said once */
+    lose_daemon(group, remote->daemon.name, remote->ranks[0].host->name);
+}
+
+/* The daemons pass on what mpirun asks for, but end their processes in the same way when it dies:
+ * by signals, after a second. So their connections are looked at before. */
+bool uni__remote_explains_signal(uni__group *group)
+{
+    uni__remote *remote = group->remote;
+    char sentence[512];
+    if (!remote || !remote->foreign || !remote->placed || !is_watched(remote) ||
+        !uni__launcher_daemon_is_cut(&remote->daemon))
+        return false;
+    snprintf(sentence, sizeof sentence,
+             "the launcher (mpirun) has ended or was killed: %.60s on host %.100s has lost its "
+             "connection to it, and ends the processes of the run",
+             remote->daemon.name, remote->ranks[0].host->name);
+    remote->daemon.pid = 0; /* said once */
+    fail(group, sentence);
+    return true;
 }
 
 bool uni__remote_excuses(uni__group *group, const uni__remote_host *host, const char *sentence)
@@ -137,6 +177,12 @@ void uni__remote_watch_launcher(uni__group *group, uint64_t now)
     if (is_watched(remote) && remote->trouble_ns && now - remote->trouble_ns > NEWS_NS) {
         remote->trouble_ns = 0;
         fail(group, remote->trouble);
+    }
+    if (is_watched(remote))
+        check_own_daemon(group);
+    if (remote->foreign && now - remote->daemon_looked_ns > LOOK_NS) {
+        remote->daemon_looked_ns = now;
+        (void)uni__remote_explains_signal(group);
     }
     if (is_watched(remote))
         check_hello(group, now);

@@ -1,6 +1,7 @@
 /*
- * remote_send.c - what the hosts' agents are told (remote.h): workers to start and signals for them, messages, files of the checkpoint to resume from, and the words
- * of the mirror pages that changed. Controller thread.
+ * remote_send.c - what the hosts' agents are told (remote.h): workers to start and signals for
+ * them, messages, files of the checkpoint to resume from, and the words of the mirror pages that
+ * changed. Controller thread.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -10,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/shared.h"
+#include "base/clock.h"
 #include "group/remote_internal.h"
 
 int uni__remote_spawn(uni__group *group, const uni__spawn *spawn, uni_error *err)
@@ -28,17 +31,14 @@ int uni__remote_spawn(uni__group *group, const uni__spawn *spawn, uni_error *err
         uni_value_free(order);
         return uni_error_set(err, UNI_ENOMEM, "no memory to start rank %d", spawn->rank);
     }
-    int status = uni_msgpack_write(&bytes, &size, order, err);
+    int status = uni__msgpack_write(&bytes, &size, order, err);
     uni_value_free(order);
     if (status == 0)
         status = uni__page_new(&worker->page, &page_fd, err);
     if (page_fd >= 0)
         close(page_fd); /* a mirror: nobody else maps it */
     if (status == 0) {
-        worker->live = true;
-        worker->heartbeat = 0;
-        worker->heartbeat_ns = 0;
-        worker->told_silent = false;
+        uni__worker_spawned(&worker->life, !spawn->runs_functions, uni__monotonic_ns());
         memset(&group->remote->ranks[rank].sent, 0, sizeof(uni__control_words));
         uni__link_send(host->link, UNI__REMOTE_SPAWN, &rank, sizeof rank, bytes, size);
     }
@@ -140,7 +140,7 @@ void uni__remote_before_sleep(uni__group *group)
     uni__remote *remote = group->remote;
     if (remote->fresh) { /* a rank in lockstep waits until its report was written */
         remote->fresh = false;
-        group->events->drained(group->context);
+        UNI__TELL(group, drained);
     }
     for (int r = 0; r < remote->num_ranks; r++) {
         uni__remote_host *host = uni__remote_host_of(group, r);
@@ -148,7 +148,7 @@ void uni__remote_before_sleep(uni__group *group)
         uni__remote_rank *rank = &remote->ranks[r];
         uni__control_words now;
         int32_t to = r;
-        if (!host || !page || !group->slots[r].live)
+        if (!host || !page || !uni__worker_is_live(&group->slots[r].life))
             continue;
         uni__control_words_read(page, &now);
         for (int i = 0; i < 2; i++) {

@@ -1,6 +1,8 @@
 /*
- * remote_strangers.c - who may connect to the controller and who was turned away: the announcements of the agents, and what is said of connections that
- * were refused. The first of an address and a reason is said at once, the others are counted and summed up when the listener closes. Controller thread.
+ * remote_strangers.c - who may connect to the controller and who was turned away: the announcements
+ * of the agents, and what is said of connections that were refused. The first of an address and a
+ * reason is said at once, the others are counted and summed up when the listener closes. Controller
+ * thread.
  */
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +29,7 @@ void uni__remote_refuse(uni__group *group, const char *address, const char *why)
     snprintf(stranger->why, sizeof stranger->why, "%s", why);
     snprintf(sentence, sizeof sentence, "a connection from %.64s was refused: %.300s", address,
              why);
-    group->events->remark(group->context, sentence);
+    UNI__TELL(group, remark, sentence);
 }
 
 void uni__remote_look_for_keys(uni__group *group)
@@ -56,14 +58,14 @@ void uni__remote_stop_listening(uni__group *group)
                      "%u connections from %.64s were refused during the launch: %.300s",
                      remote->strangers[i].count, remote->strangers[i].address,
                      remote->strangers[i].why);
-            group->events->remark(group->context, sentence);
+            UNI__TELL(group, remark, sentence);
         }
     if (remote->other_strangers > 0) {
         snprintf(sentence, sizeof sentence,
                  "%u more connections were refused during the launch, from other addresses or "
                  "for other reasons",
                  remote->other_strangers);
-        group->events->remark(group->context, sentence);
+        UNI__TELL(group, remark, sentence);
     }
     remote->num_strangers = 0;
     remote->other_strangers = 0;

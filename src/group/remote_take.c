@@ -1,11 +1,15 @@
 /*
- * remote_take.c - what the hosts' agents say (remote.h has every frame): who they are, what their workers do, report and save. It becomes the events that a
- * group of this machine has, so that the trainer does not know the difference. Controller thread.
+ * remote_take.c - what the hosts' agents say (remote.h has every frame): who they are, what their
+ * workers do, report and save. It becomes the events that a group of this machine has, so that the
+ * trainer does not know the difference. Controller thread.
  */
 #include <stdio.h>
 #include <string.h>
 
+#include "base/shared.h"
 #include "group/remote_internal.h"
+
+#define MAX_CPUS 65536
 
 /* ---- who they are ---- */
 
@@ -33,7 +37,7 @@ static void check_placed(uni__group *group)
     remote->placed = true;
     number_nodes(remote);
     uni__remote_stop_listening(group);
-    group->events->placed(group->context);
+    UNI__TELL(group, placed);
 }
 
 static void take_hello(uni__group *group, uni__remote_host *host, const uni_value *hello)
@@ -41,12 +45,19 @@ static void take_hello(uni__group *group, uni__remote_host *host, const uni_valu
     uni__remote *remote = group->remote;
     const uni_value *ranks = uni_dict_get(hello, "ranks"), *ports = uni_dict_get(hello, "ports");
     char sentence[512];
+    if (host->hello) { /* its ranks have their places */
+        snprintf(sentence, sizeof sentence, "host %s introduced itself twice", host->name);
+        uni__remote_fail_launch(group, sentence);
+        return;
+    }
     snprintf(host->name, sizeof host->name, "%.200s", uni_dict_get_string(hello, "host", "?"));
-    host->cpus = uni_dict_get_float(hello, "cpus", 1);
+    double cpus = uni_dict_get_float(hello, "cpus", 1);
+    host->cpus = cpus >= 0 && cpus <= MAX_CPUS ? cpus : 1; /* it becomes a number of threads */
+    host->memory = uni_dict_get_float(hello, "memory", 0);
     host->num_ranks = (int)uni_list_size(ranks);
     for (int i = 0; i < host->num_ranks; i++) {
         int rank = (int)uni_value_as_int(uni_list_get(ranks, (size_t)i), -1);
-        if (host->hello || rank < 0 || rank >= remote->num_ranks || remote->ranks[rank].host) {
+        if (rank < 0 || rank >= remote->num_ranks || remote->ranks[rank].host) {
             snprintf(sentence, sizeof sentence,
                      "host %s says that it has rank %d, which cannot be: the launcher started "
                      "another number of processes than asked for",
@@ -89,7 +100,7 @@ static void take_exit(uni__group *group, int rank, const uint8_t *payload, size_
 {
     int32_t numbers[5];
     uni__worker_slot *worker = &group->slots[rank];
-    if (size != sizeof numbers || !worker->live)
+    if (size != sizeof numbers || !uni__worker_is_live(&worker->life))
         return;
     memcpy(numbers, payload, sizeof numbers);
     uni__exit how = { .pid = numbers[0],
@@ -97,10 +108,9 @@ static void take_exit(uni__group *group, int rank, const uint8_t *payload, size_
                       .signal = numbers[2],
                       .core = numbers[3] != 0,
                       .oom = numbers[4] != 0 };
-    worker->live = false;
-    worker->pid = 0;
-    group->events->exited(group->context, rank, &how);
-    group->events->drained(group->context);
+    (void)uni__worker_step(&worker->life, UNI__WORKER_EXIT);
+    UNI__TELL(group, exited, rank, &how);
+    UNI__TELL(group, drained);
 }
 
 static void take_region(uni__group *group, int rank, const uint8_t *payload, size_t size)
@@ -109,15 +119,23 @@ static void take_region(uni__group *group, int rank, const uint8_t *payload, siz
         int32_t slot, zero;
         uint64_t offset, total;
     } head;
+    uni__worker *worker = &group->slots[rank].life;
     if (size < sizeof head)
         return;
     memcpy(&head, payload, sizeof head);
     size -= sizeof head;
-    if (head.slot < 0 || head.slot > 1 || head.offset > head.total ||
-        size > head.total - head.offset)
+    if (head.slot < 0 || head.slot >= UNI__SNAPSHOT_SLOTS || head.offset > head.total ||
+        size > head.total - head.offset ||
+        uni__worker_step(worker, UNI__WORKER_SNAPSHOT) != UNI__WORKER_TAKEN)
         return;
-    group->events->region(group->context, rank, head.slot, head.offset, head.total,
-                          payload + sizeof head, size);
+    uni__region *region = worker->snapshots[head.slot];
+    if (!region || region->size < head.total) {
+        region = uni__region_new(head.total);
+        if (!region)
+            return; /* the message that speaks of it finds no buffer, and that is said */
+        uni__worker_take_snapshot(worker, head.slot, region);
+    }
+    memcpy((char *)region->memory + head.offset, payload + sizeof head, size);
     if (head.offset + size == head.total && group->slots[rank].page) {
         group->remote->ranks[rank].busy[head.slot] = 1;
         atomic_store(&group->slots[rank].page->slot_free[head.slot], 0);
@@ -134,13 +152,13 @@ static void take_file(uni__group *group, int rank, const uint8_t *payload, size_
     payload += sizeof head;
     size -= sizeof head;
     if (head.path_size > size || !uni__remote_path_is_safe((const char *)payload, head.path_size)) {
-        group->events->broken(group->context, rank, "it sent a file with a forbidden name");
+        UNI__TELL(group, broken, rank, "it sent a file with a forbidden name");
         return;
     }
     memcpy(path, payload, head.path_size);
     path[head.path_size] = '\0';
-    group->events->file(group->context, rank, path, head.offset, payload + head.path_size,
-                        size - head.path_size, (int)head.last);
+    UNI__TELL(group, file, rank, path, head.offset, payload + head.path_size, size - head.path_size,
+              (int)head.last);
 }
 
 static void take_message(uni__group *group, int rank, const uint8_t *payload, size_t size)
@@ -161,7 +179,7 @@ static void take_channel(uni__group *group, int rank, const uint8_t *payload, si
     uni__wire_frame frame = { .type = type,
                               .payload = payload + sizeof type,
                               .size = size - sizeof type };
-    group->events->channel(group->context, rank, &frame);
+    uni__links_take_channel(&group->slots[rank], &frame);
 }
 
 /* Of a rank that lives on that host. */
@@ -176,12 +194,12 @@ static void take_of_rank(uni__group *group, int type, int rank, const uint8_t *p
         memcpy(&number, payload, sizeof number);
     switch (type) {
     case UNI__REMOTE_SPAWNED:
-        worker->pid = number;
-        group->events->spawned(group->context, rank, number);
+        worker->life.pid = number;
+        UNI__TELL(group, spawned, rank, number);
         break;
     case UNI__REMOTE_SPAWN_FAILED:
-        worker->live = false;
-        group->events->spawn_failed(group->context, rank, sentence);
+        uni__worker_ended(&worker->life);
+        UNI__TELL(group, spawn_failed, rank, sentence);
         break;
     case UNI__REMOTE_MESSAGE:
         take_message(group, rank, payload, size);
@@ -191,16 +209,16 @@ static void take_of_rank(uni__group *group, int type, int rank, const uint8_t *p
         break;
     case UNI__REMOTE_LINE:
         group->remote->fresh = true;
-        group->events->line(group->context, rank, size ? (const char *)payload : NULL, size);
+        uni__links_take_line(worker, size ? (const char *)payload : NULL, size);
         break;
     case UNI__REMOTE_BROKEN:
-        group->events->broken(group->context, rank, sentence);
+        UNI__TELL(group, broken, rank, sentence);
         break;
     case UNI__REMOTE_EXITED:
         take_exit(group, rank, payload, size);
         break;
     case UNI__REMOTE_STOPPED:
-        group->events->stopped(group->context, rank, number != 0);
+        uni__links_tell_stopped(worker, number != 0);
         break;
     case UNI__REMOTE_WORDS:
         take_words(group, rank, payload, size);
@@ -209,7 +227,7 @@ static void take_of_rank(uni__group *group, int type, int rank, const uint8_t *p
         take_region(group, rank, payload, size);
         break;
     case UNI__REMOTE_LOG:
-        group->events->log(group->context, rank, payload, size);
+        UNI__TELL(group, log, rank, payload, size);
         break;
     case UNI__REMOTE_FILE:
         take_file(group, rank, payload, size);
@@ -242,7 +260,7 @@ static void take_of_host(uni__group *group, uni__remote_host *host, int type,
         uni__remote_orphaned(group, host, daemon);
         return;
     }
-    if (uni_msgpack_read(&message, payload, size, NULL) < 0)
+    if (uni__msgpack_read(&message, payload, size, NULL) < 0)
         return;
     if (type == UNI__REMOTE_HELLO) {
         take_hello(group, host, message);

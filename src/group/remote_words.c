@@ -1,4 +1,5 @@
-/* remote_words.c - the words of a page as they travel between hosts (remote.h). Pure functions on one page; any thread. */
+/* remote_words.c - the words of a page as they travel between hosts (remote.h). Pure functions on
+ * one page; any thread. */
 #include <string.h>
 
 #include "group/remote.h"
@@ -32,7 +33,8 @@ bool uni__worker_words_read(uni__page *page, uni__worker_words *now, const uni__
     now->checkpoints_taken = atomic_load(&page->checkpoints_taken);
     now->waited_ns = atomic_load(&page->waited_ns);
     now->heartbeat = atomic_load(&page->heartbeat);
-    /* `stopping` before the iteration: a rank whose iteration is not counted here waits for stop_at (train/stop.c). */
+    /* `stopping` before the iteration: a rank whose iteration is not counted here waits for stop_at
+     * (train/stop.c). */
     now->saw_stopping = atomic_load(&page->stopping);
     now->iteration = atomic_load(&page->iteration);
     return memcmp(now, old, sizeof *now) != 0;

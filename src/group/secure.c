@@ -120,7 +120,8 @@ void uni__secure_end(uni__secure *secure)
     sodium_memzero(secure, sizeof *secure);
 }
 
-/* The three exchanges and all that was said, in the same order on both sides. A key of a small order is refused by libsodium. */
+/* The three exchanges and all that was said, in the same order on both sides. A key of a small
+ * order is refused by libsodium. */
 static int derive_root(uni__secure *secure, uni_error *err)
 {
     const uni__credentials *own = &secure->credentials;
@@ -160,7 +161,8 @@ static void derive(const uni__secure *secure, const char *label, uint8_t out[32]
                        sizeof secure->root);
 }
 
-/* Both sides know each other: each direction gets its key, and sends its header. What only the greeting needed is forgotten. */
+/* Both sides know each other: each direction gets its key, and sends its header. What only the
+ * greeting needed is forgotten. */
 static int open_stream(uni__secure *secure, uni_error *err)
 {
     uint8_t key[32], header[STREAM_HEADER];
@@ -274,7 +276,8 @@ int uni__secure_feed(uni__secure *secure, const void *data, size_t size, uni_err
         memmove(secure->in.data, secure->in.data + secure->consumed, secure->in.size);
         secure->consumed = 0;
     }
-    /* A host says no more than its hello before it is answered: whoever is not proved takes no memory. */
+    /* A host says no more than its hello before it is answered: whoever is not proved takes no
+     * memory. */
     if (secure->is_controller && secure->stage == UNI__SECURE_GREETING &&
         secure->in.size + size > UNI__HELLO_BYTES)
         return uni_error_set(err, UNI_EPEER, "it does not speak this release's protocol");

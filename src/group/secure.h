@@ -1,28 +1,39 @@
 /*
- * secure.h - a connection between hosts: both sides prove who they are, agree on fresh keys, and then exchange frames that are always authenticated and sequenced,
- * and sealed unless the operator asked for --no-seal.
+ * secure.h - a connection between hosts: both sides prove who they are, agree on fresh keys, and
+ * then exchange frames that are always authenticated and sequenced, and sealed unless the operator
+ * asked for --no-seal.
  *
- * Bytes in, bytes out: no socket and no loop in here (link.c has them), so that tests and the fuzzer drive it alone. Any thread; one at a time per connection.
+ * Bytes in, bytes out: no socket and no loop in here (link.c has them), so that tests and the
+ * fuzzer drive it alone. Any thread; one at a time per connection.
  *
- * Who proves what. Each attempt of a run has a key pair of the controller's, and each host's agent makes one of its own; private keys never leave their process. Only
- * public keys cross the launcher's channel: the controller's in the environment of the agents, an agent's in a line that it prints (keyring.h). A sniffer of that channel
- * learns nothing that helps it to join or to read. If the operator put the same secret file on every host (--secret-file), its hash is an input too, and then even
- * an attacker who changes what the launcher carries gets nowhere.
+ * Who proves what. Each attempt of a run has a key pair of the controller's, and each host's agent
+ * makes one of its own; private keys never leave their process. Only public keys cross the
+ * launcher's channel: the controller's in the environment of the agents, an agent's in a line that
+ * it prints (keyring.h). A sniffer of that channel learns nothing that helps it to join or to read.
+ * If the operator put the same secret file on every host (--secret-file), its hash is an input too,
+ * and then even an attacker who changes what the launcher carries gets nowhere.
  *
  * Before the proof only messages of fixed size are read. All numbers little-endian:
  *
- *   challenge, controller -> host, 48 bytes:  "UNISONO\4", 32 ephemeral public key, u8 flags (1: sealed), 7 zero
- *   hello,     host -> controller, 136 bytes: "UNISONO\5", 16 job, 32 ephemeral public key, 32 the agent's public key, u32 role (2: host agent), u32 rank,
- *                                             u32 attempt, u32 flags, 32 proof
- *   reply,     controller -> host, 40 bytes:  "UNISONO\6", 32 proof
+ *   challenge   controller -> host   48 bytes   "UNISONO\4", 32 ephemeral public key,
+ *                                               u8 flags (1: sealed), 7 zero
+ *   hello       host -> controller  136 bytes   "UNISONO\5", 16 job, 32 ephemeral public key,
+ *                                               32 the agent's public key,
+ *                                               u32 role (2: host agent), u32 rank,
+ *                                               u32 attempt, u32 flags, 32 proof
+ *   reply       controller -> host   40 bytes   "UNISONO\6", 32 proof
  *
- * Three X25519 exchanges (ephemeral with ephemeral, controller's with the host's ephemeral, agent's with the controller's ephemeral) go with the controller's public key, the
- * challenge and the hello up to its proof into BLAKE2b, keyed with the secret file's hash. Proofs and the keys of both directions are derived from the result.
- * The ephemeral keys are fresh for each connection and wiped when it stands: neither a captured greeting nor a key that is stolen later opens an earlier connection.
+ * Three X25519 exchanges (ephemeral with ephemeral, controller's with the host's ephemeral, agent's
+ * with the controller's ephemeral) go with the controller's public key, the challenge and the hello
+ * up to its proof into BLAKE2b, keyed with the secret file's hash. Proofs and the keys of both
+ * directions are derived from the result. The ephemeral keys are fresh for each connection and
+ * wiped when it stands: neither a captured greeting nor a key that is stolen later opens an earlier
+ * connection.
  *
- * Then each direction is a secretstream (XChaCha20-Poly1305): 24 bytes of header, then frames. A frame is u8 type and payload. Sealed: u32 size, that many sealed bytes. With
- * --no-seal: u32 size, the frame as it is, then the 17 bytes of an empty message that authenticates it. Either way a frame that was changed, repeated, reordered or left out
- * ends the connection.
+ * Then each direction is a secretstream (XChaCha20-Poly1305): 24 bytes of header, then frames. A
+ * frame is u8 type and payload. Sealed: u32 size, that many sealed bytes. With --no-seal: u32 size,
+ * the frame as it is, then the 17 bytes of an empty message that authenticates it. Either way a
+ * frame that was changed, repeated, reordered or left out ends the connection.
  */
 #ifndef UNISONO_GROUP_SECURE_H
 #define UNISONO_GROUP_SECURE_H
@@ -55,7 +66,8 @@ typedef struct uni__credentials {
     uint8_t controller_key[UNI__KEY_BYTES];
     /* Hash of the operator's secret file; zero without one. */
     uint8_t secret[UNI__KEY_BYTES];
-    /* The controller's: the agents that announced themselves so far. It must live as long as its connections. */
+    /* The controller's: the agents that announced themselves so far. It must live as long as its
+     * connections. */
     const struct uni__keyring *ring;
 } uni__credentials;
 
@@ -71,7 +83,8 @@ typedef struct uni__secure {
     bool is_controller;
     uint32_t rank; /* the host's first rank */
     uni__secure_stage stage;
-    /* Controller: a whole hello is here, but its key was not announced yet. Feed nothing to try again. */
+    /* Controller: a whole hello is here, but its key was not announced yet. Feed nothing to try
+     * again. */
     bool unannounced;
     uint8_t challenge[UNI__CHALLENGE_BYTES], hello[UNI__HELLO_BYTES];
     uint8_t ephemeral[UNI__KEY_BYTES]; /* private; wiped when the connection stands */
@@ -98,10 +111,12 @@ static inline bool uni__secure_is_ready(const uni__secure *secure)
 {
     return secure->stage == UNI__SECURE_READY;
 }
-/* Takes in what came. UNI_EPERMISSION when the other side did not prove itself: close at once, send nothing. */
+/* Takes in what came. UNI_EPERMISSION when the other side did not prove itself: close at once, send
+ * nothing. */
 int uni__secure_feed(uni__secure *secure, const void *data, size_t size,
                      uni_error *err) UNI_MUST_USE;
-/* The next whole frame: 1, 0 for none yet, or an error. The payload is valid until the next call. */
+/* The next whole frame: 1, 0 for none yet, or an error. The payload is valid until the next
+ * call. */
 int uni__secure_next(uni__secure *secure, int *type, const uint8_t **payload, size_t *size,
                      uni_error *err) UNI_MUST_USE;
 /* Appends a frame to `out`: head and payload behind each other. */

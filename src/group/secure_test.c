@@ -210,7 +210,8 @@ static void test_false_controller(void **unused)
     uint8_t reply[UNI__REPLY_BYTES] = "UNISONO\6";
     assert_int_equal(uni__secure_feed(&it.host, reply, sizeof reply, &it.at_host), UNI_EPERMISSION);
     end(&it);
-    /* One that is in between, with the announced keys of both but not their private halves: it cannot turn one side's greeting into its own. */
+    /* One that is in between, with the announced keys of both but not their private halves: it
+     * cannot turn one side's greeting into its own. */
     job middle = ours;
     assert_int_equal(uni__credentials_make_pair(&middle.controller, NULL), 0);
     memcpy(middle.controller.public_key, ours.controller.public_key, UNI__KEY_BYTES);

@@ -1,10 +1,13 @@
 /*
  * template.c - agents that are forked from a process in which everything is loaded already.
  *
- * A request is one packet: the asker's working directory, and with it the agent's two descriptors. There is no answer: the agent's own first frame is one, and a template that
- * died lets the descriptors go, which the asker sees as the end of the channel. So any number of threads may ask at the same time.
+ * A request is one packet: the asker's working directory, and with it the agent's two descriptors.
+ * There is no answer: the agent's own first frame is one, and a template that died lets the
+ * descriptors go, which the asker sees as the end of the channel. So any number of threads may ask
+ * at the same time.
  *
- * The template has exactly one thread, its caller's. Its children (keepers) are nobody's to wait for: SIGCHLD is ignored in it.
+ * The template has exactly one thread, its caller's. Its children (keepers) are nobody's to wait
+ * for: SIGCHLD is ignored in it.
  */
 #include "group/template.h"
 

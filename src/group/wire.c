@@ -1,4 +1,5 @@
 /* wire.c - frames over stream sockets; the format is in wire.h. */
+#include "base/shared.h"
 #include "group/wire.h"
 
 #include <errno.h>
@@ -174,7 +175,7 @@ int uni__wire_send_value(uni__wire *wire, int type, const uni_value *value, cons
 {
     void *bytes = NULL;
     size_t size = 0;
-    UNI_TRY(uni_msgpack_write(&bytes, &size, value, err));
+    UNI_TRY(uni__msgpack_write(&bytes, &size, value, err));
     int status = uni__wire_send(wire, type, bytes, size, fds, num_fds, timeout_ms, err);
     free(bytes);
     return status;
@@ -192,9 +193,9 @@ static void keep_descriptors(uni__wire *wire, struct msghdr *message)
             memcpy(&fd, CMSG_DATA(header) + sizeof(int) * (size_t)i, sizeof fd);
             if (wire->num_fds < (int)(sizeof wire->fds / sizeof wire->fds[0]))
                 wire->fds[wire->num_fds++] = fd;
+            /* more than any frame of ours carries: the frame will be refused for lack of it */
             else
-                close(
-                    fd); /* more than any frame of ours carries: the frame will be refused for lack of it */
+                close(fd);
         }
     }
 }

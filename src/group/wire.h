@@ -1,10 +1,12 @@
 /*
- * wire.h - frames with descriptors over a stream socket: controller <-> agent, controller -> worker.
+ * wire.h - frames with descriptors over a stream socket: controller <-> agent, controller ->
+ * worker.
  *
- * On the wire, little-endian: u16 magic 0x554e ("NU"), u8 version 1, u8 type, u32 payload size, u8 number of
- * descriptors, 3 zero bytes, then the payload, a msgpack value. Descriptors ride on the first byte of their frame (SCM_RIGHTS). A payload above 64 KiB travels as a memfd instead: type has
- * the bit 0x80, the payload is its u64 size and the memfd is the last descriptor. So a sender never has to wait for a reader
- * that is still starting up. Any thread; one at a time per wire.
+ * On the wire, little-endian: u16 magic 0x554e ("NU"), u8 version 1, u8 type, u32 payload size, u8
+ * number of descriptors, 3 zero bytes, then the payload, a msgpack value. Descriptors ride on the
+ * first byte of their frame (SCM_RIGHTS). A payload above 64 KiB travels as a memfd instead: type
+ * has the bit 0x80, the payload is its u64 size and the memfd is the last descriptor. So a sender
+ * never has to wait for a reader that is still starting up. Any thread; one at a time per wire.
  */
 #ifndef UNISONO_GROUP_WIRE_H
 #define UNISONO_GROUP_WIRE_H
@@ -25,9 +27,9 @@ typedef struct uni__wire {
     size_t size, capacity, consumed;
     int fds[4 * UNI__WIRE_MAX_FDS];
     int num_fds;
-    bool
-        fills_while_sending; /* a send that finds no room takes in what has come meanwhile (without descriptors): two sides that both
-                                 send never wait for each other. Its owner looks for whole frames afterwards. */
+    /* a send that finds no room takes in what has come meanwhile (without descriptors): two sides
+     * that both send never wait for each other. Its owner looks for whole frames afterwards. */
+    bool fills_while_sending;
 } uni__wire;
 
 typedef struct uni__wire_frame {
@@ -51,8 +53,9 @@ int uni__wire_send_value(uni__wire *wire, int type, const uni_value *value, cons
 
 /* Reads what is there without waiting; UNI_EPEER at the end of the stream. */
 int uni__wire_fill(uni__wire *wire, uni_error *err) UNI_MUST_USE;
-/* The next whole frame: 1, 0 when more must be read first, UNI_EFORMAT or UNI_EVERSION. The payload is valid until the next call on
- * the wire; end with uni__wire_frame_done, which closes the descriptors that were not taken. */
+/* The next whole frame: 1, 0 when more must be read first, UNI_EFORMAT or UNI_EVERSION. The payload
+ * is valid until the next call on the wire; end with uni__wire_frame_done, which closes the
+ * descriptors that were not taken. */
 int uni__wire_next(uni__wire *wire, uni__wire_frame *frame, uni_error *err) UNI_MUST_USE;
 void uni__wire_frame_done(uni__wire_frame *frame);
 /* fill and next until there is a frame; UNI_ETIMEOUT after timeout_ms (-1: no limit). */

@@ -1,4 +1,5 @@
-/* wire_test.c - frames over sockets: pieces, descriptors, large payloads, and peers that speak something else. */
+/* wire_test.c - frames over sockets: pieces, descriptors, large payloads, and peers that speak
+ * something else. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>

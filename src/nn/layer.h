@@ -1,17 +1,20 @@
 /*
- * layer.h - what a layer and a model are made of, for the files of src/nn only. The public side is
+ * layer.h - internals of layers and models, for the files of src/nn only. The public headers are
  * unisono/layers.h and nn.h.
  *
- * A layer is a class, the class' own struct, parameters and children. Parameters live in the store
- * of the model that builds it; what a layer needs from the model while it is built (store, seed,
- * next random stream) is one uni__build_context. A model is a list of layers and a list of nodes: node i
- * calls a layer on the outputs of earlier nodes. Sequential models and graphs differ only in how
- * the nodes come to be. Building belongs to one thread; calling is const.
+ * A layer is a class, the class's own struct, parameters and children. Parameters live in the store
+ * of the model that builds the layer. A uni__build_context holds what a layer needs from the model
+ * while it is built: store, seed, next random stream. A model is a list of layers and a list of
+ * nodes: node i calls a layer on the outputs of earlier nodes. Sequential models and graphs differ
+ * only in how their nodes are created. One thread builds; calling is const.
  */
 #ifndef UNISONO_NN_LAYER_H
 #define UNISONO_NN_LAYER_H
 
 #include <unisono/nn.h>
+#include <unisono/experimental/custom_layer.h>
+#include "nn/shared.h"
+#include "tensor/shared.h"
 
 typedef struct uni__build_context {
     uni_parameters *store; /* the model's */
@@ -19,23 +22,23 @@ typedef struct uni__build_context {
     uint32_t next_stream;
 } uni__build_context;
 
-/* A parameter with what it started from and what it is charged for. */
+/* A parameter, its initial value and its regulariser. */
 typedef struct uni__layer_slot {
     uni_parameter *parameter;
-    uni_initializer
-        initializer; /* its name points to a constant of initialize.c; NULL: not random */
+    /* Its name points to a constant of initialize.c; NULL: not random. */
+    uni_initializer initializer;
     uni_regularizer regularizer;
 } uni__layer_slot;
 
 struct uni_layer {
     const uni_layer_class *class_;
     void *self;
-    char *name; /* NULL until given or made */
-    char *path; /* "outer/dense_1", from the model that built it; what parameters start with */
-    uni_error *failure; /* of the constructor */
+    char *name; /* NULL until given or generated */
+    char *path; /* "outer/dense_1", from the model that built it; prefix of its parameters */
+    uni_error *failure; /* error of the constructor */
     uni__build_context *build; /* of the model that owns the layer; NULL before */
     bool built, frozen, borrowed_children, owned;
-    size_t max_weights; /* of the whole model, for one that comes from a file; 0: no limit */
+    size_t max_weights; /* limit of the whole model if it comes from a file; 0: none */
     uint32_t stream;
     uni_regularizer activity;
     size_t num_slots;
@@ -48,47 +51,50 @@ struct uni_layer {
 
 /* ---- layers/layer.c ---- */
 
-/* Gives the layer its path and parameters and finds the output's spec; a layer that is built only
- * checks the specs. */
+/* Creates the layer's path and parameters and determines the output's spec. For a layer that is
+ * already built, only checks the specs. */
 int uni__layer_build(uni_layer *layer, uni__build_context *build, const char *parent_path,
                      int num_inputs, const uni_spec *inputs, uni_spec *output,
                      uni_error *err) UNI_MUST_USE;
-/* Forgets parameters and children so that the layer can be built again in another store; values are
- * not kept. */
+/* Drops parameters and children so that the layer can be built again in another store. The values
+ * are lost. */
 void uni__layer_unbuild(uni_layer *layer);
-/* The constructor's error, or 0. NULL is UNI_ENOMEM. */
+/* Returns the constructor's error, or 0. NULL is UNI_ENOMEM. */
 int uni__layer_check(const uni_layer *layer, uni_error *err) UNI_MUST_USE;
 /* Keras's to_snake_case: "MaxPooling2D" is "max_pooling2d". malloc'ed. */
 char *uni__layer_snake_case(const char *class_name);
-/* Makes names unique as Keras does: dense, dense_1 ... among `count` layers. */
+/* Makes the layer's name unique among `count` others as Keras does: dense, dense_1 ... */
 int uni__layer_make_name(uni_layer *layer, uni_layer *const *others, size_t count,
                          uni_error *err) UNI_MUST_USE;
-/* All weights' regularisers of the layer and its children added to *sum (a tensor or NULL) on the
- * tape. */
+/* Adds the regularisers of all weights of the layer and its children to `sum` (a tensor or NULL) on
+ * the tape. */
 uni_tensor *uni__layer_regularization(const uni_layer *layer, uni_tape *tape, uni_tensor *sum);
-bool uni__layer_has_regularizer(const uni_layer *layer); /* of weights, children included */
-/* Calls visit for every parameter, own ones first, then those of the children: the order of Keras's
+bool uni__layer_has_regularizer(const uni_layer *layer); /* of weights, including children */
+/* Calls visit for every parameter, its own first and then the children's: the order of Keras's
  * layer.weights. */
 typedef int (*uni__visit_parameter)(void *context, const uni_layer *layer,
                                     const uni__layer_slot *slot, uni_error *err);
 int uni__layer_visit(const uni_layer *layer, uni__visit_parameter visit, void *context,
                      uni_error *err) UNI_MUST_USE;
 
+/* pool.c: global pooling over that many axes. */
+uni_layer *uni__global_pooling(const uni_layer_class *class_, int axes, uni_reduce kind);
+
 /* Checks for build and infer: "conv2d expects an input of rank 4, got (None, 3)". */
 int uni__expect_inputs(const uni_layer *layer, int num_inputs, int least, int most,
                        uni_error *err) UNI_MUST_USE;
 int uni__expect_rank(const uni_layer *layer, const uni_spec *input, int least, int most,
                      uni_error *err) UNI_MUST_USE;
-/* The last dimension must be known. */
+/* Requires the last dimension to be known. */
 int uni__expect_width(const uni_layer *layer, const uni_spec *input, uni_error *err) UNI_MUST_USE;
 /* "(None, 28, 28, 1)" */
-const char *uni__spec_text(char out[UNI_SHAPE_TEXT_SIZE], const uni_spec *spec);
+const char *uni__spec_text(char out[UNI__SHAPE_TEXT_SIZE], const uni_spec *spec);
 /* x as float32: numbers of other types are cast, text is an error. */
 uni_tensor *uni__as_float(uni_tape *tape, uni_tensor *x);
 
 /* ---- layers/initialize.c ---- */
 
-/* Puts the initialiser's constant name and Keras's defaults into *out; unknown names are
+/* Resolves the initialiser's name and Keras's defaults into *out; unknown names are
  * UNI_ENOTFOUND. */
 int uni__initializer_resolve(uni_initializer *out, const uni_initializer *given,
                              const char *default_name, uni_error *err) UNI_MUST_USE;
@@ -96,8 +102,8 @@ bool uni__initializer_is_random(const uni_initializer *initializer);
 int uni__initialize(const uni_parameter *parameter, const uni_initializer *initializer,
                     uint64_t seed, uni_error *err) UNI_MUST_USE;
 
-/* For constructors: defaults and names looked up at once (the caller's strings are not kept),
- * errors remembered by the layer. */
+/* For constructors: resolves names and defaults at once, so the caller's strings are not kept. The
+ * layer remembers an error. */
 void uni__layer_initializer(uni_layer *layer, uni_initializer *initializer,
                             const char *default_name);
 void uni__layer_activation(uni_layer *layer, uni_activation *out, const char *name);
@@ -118,13 +124,14 @@ int uni__config_get_regularizer(uni_regularizer *out, const uni_value *config, c
 /* A number or a list of up to `max`; a missing key leaves *count 0. */
 int uni__config_get_ints(int64_t *out, int *count, int max, const uni_value *config,
                          const char *key, uni_error *err) UNI_MUST_USE;
-/* A name, or Keras's {"class_name": ..., "config": ...}; -1 and an error when it is unknown. */
+/* A name, or Keras's {"class_name": ..., "config": ...}. Returns -1 and an error if it is
+ * unknown. */
 int uni__config_get_activation(const uni_value *config, const char *key, uni_activation fallback,
                                uni_error *err);
 int uni__config_get_padding(uni_padding *out, const uni_value *config, uni_error *err) UNI_MUST_USE;
 const char *uni__padding_name(uni_padding padding);
-/* Refuses a key whose value is not what we do: null, false, 0 or the given text pass. */
-/* An option where 0 means the default and UNI_EXACTLY_ZERO means 0. */
+/* Rejects a key with an unsupported value: only null, false, 0 or the given text pass. */
+/* An option for which 0 means the default and UNI_EXACTLY_ZERO means 0. */
 static inline double uni__pick(double given, double standard)
 {
     return given == UNI_EXACTLY_ZERO ? 0 : given != 0 ? given : standard;
@@ -148,7 +155,7 @@ extern const uni_layer_class uni__class_input, uni__class_dense, uni__class_acti
     uni__class_text_vectorization, uni__class_sentence_embedding;
 
 /* use_causal_mask belongs to Keras's call, not to the layer's config: a graph's config reads and
- * writes it by these. */
+ * writes it through these. */
 void uni__attention_set_causal(uni_layer *layer, bool causal);
 bool uni__attention_is_causal(const uni_layer *layer);
 
@@ -157,8 +164,8 @@ bool uni__attention_is_causal(const uni_layer *layer);
 typedef struct uni__model_node {
     uni_layer *layer; /* borrowed from the model's list */
     int num_inputs;
-    int inputs[UNI_MODEL_MAX_INPUTS]; /* numbers of earlier nodes */
-    bool has_training, training; /* training= of this call; without it the step decides */
+    int inputs[UNI_MODEL_MAX_INPUTS]; /* indices of earlier nodes */
+    bool has_training, training; /* training= of this call; if not given, the step decides */
     uni_spec output;
 } uni__model_node;
 
@@ -169,51 +176,51 @@ struct uni_model {
     char *name;
     uint64_t id; /* random */
     bool sequential, built, stopping;
-    bool input_made; /* a sequential model whose input layer is not the user's */
+    bool input_made; /* sequential: the input layer was generated */
     uint64_t seed;
     size_t num_layers;
-    uni_layer **layers; /* input layers included */
+    uni_layer **layers; /* includes input layers */
     int num_nodes;
-    uni__model_node *nodes; /* each after those whose output it takes */
+    uni__model_node *nodes; /* each after the nodes whose output it takes */
     int num_inputs, num_outputs;
-    int inputs[UNI_MODEL_MAX_INPUTS], outputs[UNI_MODEL_MAX_INPUTS]; /* numbers of nodes */
+    int inputs[UNI_MODEL_MAX_INPUTS], outputs[UNI_MODEL_MAX_INPUTS]; /* indices of nodes */
     uni__build_context build; /* store NULL: inside another model, whose store it uses */
     bool regularized; /* some weight has a regulariser */
     uni__compiled *compiled;
     uni__runner *runner;
-    int64_t steps; /* trained so far: part of the random key */
-    struct uni__moment *moment; /* of the fit that is going on, or NULL */
-    uni_value *resume; /* the state that the next fit goes on from, or NULL */
-    bool resume_anywhere; /* whatever initial_epoch says (BackupAndRestore) */
+    int64_t steps; /* trained so far; part of the random key */
+    struct uni__moment *moment; /* of the running fit, or NULL */
+    uni_value *resume; /* the state from which the next fit continues, or NULL */
+    bool resume_anywhere; /* ignores initial_epoch (BackupAndRestore) */
 };
 
 /* ---- model/model.c ---- */
 
 uni_model *uni__model_new(const char *name, bool sequential);
-/* Builds all nodes in order into `build`'s store; parent NULL: no prefix. Input nodes have their
- * spec already. */
+/* Builds all nodes in order into `build`'s store; parent NULL: no prefix. Input nodes already have
+ * their spec. */
 int uni__model_build_nodes(uni_model *model, uni__build_context *build, const char *parent,
                            uni_error *err) UNI_MUST_USE;
-int uni__model_add_layer(uni_model *model, uni_layer *layer,
-                         uni_error *err) UNI_MUST_USE; /* takes it, also on failure */
+/* Takes ownership, even on failure. */
+int uni__model_add_layer(uni_model *model, uni_layer *layer, uni_error *err) UNI_MUST_USE;
 int uni__model_add_node(uni_model *model, uni_layer *layer, int num_inputs, const int *inputs,
                         uni_error *err) UNI_MUST_USE;
-/* The forward pass; inputs are fitted to the input layers' specs. 0, or negative with the error on
- * the tape. */
+/* The forward pass; fits the inputs to the input layers' specs. Returns 0, or negative with the
+ * error on the tape. */
 int uni__model_run(const uni_model *model, uni_tape *tape, uni_tensor *const *inputs,
                    uni_tensor **outputs);
-/* The part of uni_model_regularization that is of weights; NULL when there is none. */
+/* The weights' part of uni_model_regularization, or NULL. */
 uni_tensor *uni__model_weight_penalty(const uni_model *model, uni_tape *tape);
-/* Number of floats of all parameters; trainable and other. */
+/* Number of floats in all parameters, trainable and other. */
 void uni__model_count(const uni_model *model, size_t *trainable, size_t *others);
 extern const uni_layer_class uni__class_sequential,
     uni__class_functional; /* a model inside another one */
-uni_model *uni__layer_inner_model(const uni_layer *layer); /* NULL when the layer is no model */
+uni_model *uni__layer_inner_model(const uni_layer *layer); /* NULL if the layer is not a model */
 
 /* ---- model/config_read.c ---- */
 
-/* uni_model_from_config for a config that is not trusted: a model that would have more numbers than
- * max_weights is refused before they are reserved. 0: no limit. */
+/* uni__model_read_config for an untrusted config: rejects a model with more than max_weights
+ * numbers before they are allocated. 0: no limit. */
 int uni__model_from_config(uni_model **out, const uni_value *config, size_t max_weights,
                            uni_error *err) UNI_MUST_USE;
 

@@ -1,12 +1,15 @@
 /*
- * agree.c - what all ranks must have in common before they train together: the model, its optimizer, how many batches and epochs.
+ * agree.c - what all ranks must have in common before they train together: the model, its
+ * optimizer, and the number of batches and epochs.
  *
- * A difference that is found here is told with its numbers and what to do. Later it would be a collective that the ranks do not call alike, or worse, weights that are
- * those of nobody's program. One small all_gather a call of place, fit and pass. The caller's thread.
+ * A difference found here is reported with its numbers and a remedy. Later it would be a mismatched
+ * collective, or worse, weights that belong to no rank's program. Costs one small all_gather per
+ * call of place, fit and pass. Called on the caller's thread.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/shared.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "strategy/internal.h"
@@ -69,7 +72,7 @@ static int64_t hash_of(const void *data, size_t size)
     return (int64_t)(strtoull(hex, NULL, 16) >> 1); /* never UNI__NOT_KNOWN */
 }
 
-/* The parameters one after the other: where each begins, its size and kind. */
+/* Hashes the parameters in order: where each begins, its size and kind. */
 static int hash_layout(const uni_parameters *store, int64_t *out, uni_error *err)
 {
     size_t count = uni_parameters_count(store);
@@ -78,9 +81,9 @@ static int hash_layout(const uni_parameters *store, int64_t *out, uni_error *err
         return uni_error_set(err, UNI_ENOMEM, "no memory to compare models");
     for (size_t i = 0; i < count; i++) {
         const uni_parameter *parameter = uni_parameters_at(store, i);
-        layout[3 * i] = uni_parameter_offset(parameter);
-        layout[3 * i + 1] = uni_parameter_size(parameter);
-        layout[3 * i + 2] = (uint64_t)uni_parameter_kind_of(parameter);
+        layout[3 * i] = uni_parameter_info_of(parameter)->offset;
+        layout[3 * i + 1] = uni_parameter_info_of(parameter)->size;
+        layout[3 * i + 2] = (uint64_t)uni_parameter_info_of(parameter)->kind;
     }
     *out = hash_of(layout, 3 * count * sizeof *layout);
     free(layout);
@@ -94,30 +97,30 @@ static int hash_optimizer(const uni_optimizer *optimizer, int64_t *out, uni_erro
     *out = 0;
     if (!optimizer)
         return 0;
-    UNI_TRY(uni_optimizer_get_config(optimizer, &config, err));
+    UNI_TRY(uni__optimizer_get_config(optimizer, &config, err));
     int status = uni_json_write(&text, NULL, config, UNI_JSON_NONFINITE, err);
     uni_value_free(config);
     UNI_TRY(status);
     *out = hash_of(text, strlen(text)) ^
-           hash_of(uni_optimizer_name(optimizer), strlen(uni_optimizer_name(optimizer)));
+           hash_of(uni__optimizer_name(optimizer), strlen(uni__optimizer_name(optimizer)));
     free(text);
     return 0;
 }
 
-/* Weights or states, without the gaps of the flat buffer. */
+/* Counts weights or states, without the gaps of the flat buffer. */
 static int64_t count_numbers(const uni_parameters *store, bool states)
 {
     int64_t count = 0;
     for (size_t i = 0; i < uni_parameters_count(store); i++) {
         const uni_parameter *parameter = uni_parameters_at(store, i);
-        if ((uni_parameter_kind_of(parameter) == UNI_PARAMETER_STATE) == states)
-            count += (int64_t)uni_parameter_size(parameter);
+        if ((uni_parameter_info_of(parameter)->kind == UNI_PARAMETER_STATE) == states)
+            count += (int64_t)uni_parameter_info_of(parameter)->size;
     }
     return count;
 }
 
-/* Layers that a program does not name are counted by the process, so ranks that have built other models before give them other names. Every name
- * becomes its place among the names of the model. */
+/* Layers without a name are numbered per process, so ranks that have built other models before use
+ * different names. Every name is replaced by its index among the names of the model. */
 typedef struct names {
     const char **list;
     size_t count, room;
@@ -173,14 +176,15 @@ static void write_unnamed(const uni_value *value, const names *all, uni__text *o
     uni__text_add_string(out, ")");
 }
 
-/* Layers, activations, connections, loss and metrics. UNI__NOT_KNOWN for a model with layers of the program's own that cannot be described. */
+/* Hashes layers, activations, connections, loss and metrics. UNI__NOT_KNOWN for a model with custom
+ * layers that cannot be described. */
 static int64_t hash_graph(const uni_model *model)
 {
     uni_value *config = NULL;
     names all = { 0 };
     uni__text text = { 0 };
     int64_t hash = UNI__NOT_KNOWN;
-    if (uni_model_get_config(model, &config, NULL) < 0)
+    if (uni__model_get_config(&config, model, NULL) < 0)
         return hash;
     collect_names(config, &all);
     write_unnamed(config, &all, &text);
@@ -215,7 +219,7 @@ int uni__agree_on_model(uni_strategy *strategy, const uni_model *model, uni_erro
 
 /* ---- data ---- */
 
-#define HASH_WHOLE (16u << 20) /* bytes; of more only samples are hashed */
+#define HASH_WHOLE (16u << 20) /* bytes; larger data is sampled */
 #define HASH_BLOCKS 256u
 #define HASH_BLOCK (64u << 10)
 

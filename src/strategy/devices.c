@@ -1,32 +1,35 @@
 /*
- * devices.c - what a device is on this machine: the CPUs of one core, as far as the calling thread may run on them.
+ * devices.c - a device is one core of this machine: those of its CPUs on which the calling thread
+ * may run.
  *
- * The affinity mask and two small files of /sys a CPU say it; hwloc would need 41 ms and a library for the same answer. Threads
- * are only pinned when a device was named: the kernel finds a free core better than we do. Any thread.
+ * The affinity mask and two small files of /sys per CPU are enough; hwloc would need 41 ms and a
+ * library for the same answer. Threads are pinned only when a device was named, because the kernel
+ * finds a free core better than we do. Any thread.
  */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "strategy/devices.h"
 #include "base/cpus.h"
 #include "base/text.h"
 #include "strategy/internal.h"
 
-/* "0-2,5" as a set; false when the text is something else. */
+/* Parses "0-2,5" into a set; false when the text is malformed. */
 static bool read_list(const char *text, cpu_set_t *out)
 {
-    bool member[UNI_DEVICE_MAX_CPUS] = { false };
+    bool member[UNI__DEVICE_MAX_CPUS] = { false };
     CPU_ZERO(out);
-    if (!uni__read_ranges(text, member, UNI_DEVICE_MAX_CPUS))
+    if (!uni__read_ranges(text, member, UNI__DEVICE_MAX_CPUS))
         return false;
-    for (size_t cpu = 0; cpu < UNI_DEVICE_MAX_CPUS; cpu++)
+    for (size_t cpu = 0; cpu < UNI__DEVICE_MAX_CPUS; cpu++)
         if (member[cpu])
             CPU_SET(cpu, out);
     return true;
 }
 
-/* The hardware threads of a CPU's core; itself when that cannot be read. */
+/* The hardware threads of a CPU's core; only the CPU itself when that cannot be read. */
 static void siblings_of(int cpu, cpu_set_t *out)
 {
     char path[96], line[256];
@@ -42,17 +45,17 @@ static void siblings_of(int cpu, cpu_set_t *out)
         fclose(file);
 }
 
-static uni_device device_of(const cpu_set_t *cpus, int index)
+static uni__device device_of(const cpu_set_t *cpus, int index)
 {
-    uni_device device = { .num_cpus = CPU_COUNT(cpus) };
+    uni__device device = { .num_cpus = CPU_COUNT(cpus) };
     snprintf(device.name, sizeof device.name, "cpu:%d", index);
-    for (size_t cpu = 0; cpu < UNI_DEVICE_MAX_CPUS; cpu++)
+    for (size_t cpu = 0; cpu < UNI__DEVICE_MAX_CPUS; cpu++)
         if (CPU_ISSET(cpu, cpus))
             device.cpus[cpu / 64] |= UINT64_C(1) << cpu % 64;
     return device;
 }
 
-int uni_devices(uni_device *devices, int max)
+int uni__devices(uni__device *devices, int max)
 {
     cpu_set_t left, core;
     int count = 0;
@@ -60,7 +63,7 @@ int uni_devices(uni_device *devices, int max)
         CPU_ZERO(&left);
         CPU_SET(0, &left);
     }
-    for (int cpu = 0; cpu < UNI_DEVICE_MAX_CPUS; cpu++) {
+    for (int cpu = 0; cpu < UNI__DEVICE_MAX_CPUS; cpu++) {
         if (!CPU_ISSET((size_t)cpu, &left))
             continue;
         siblings_of(cpu, &core);
@@ -73,21 +76,21 @@ int uni_devices(uni_device *devices, int max)
     return count;
 }
 
-int uni__device_cpus(cpu_set_t *out, const uni_device *device)
+int uni__device_cpus(cpu_set_t *out, const uni__device *device)
 {
     CPU_ZERO(out);
-    for (size_t cpu = 0; cpu < UNI_DEVICE_MAX_CPUS; cpu++)
+    for (size_t cpu = 0; cpu < UNI__DEVICE_MAX_CPUS; cpu++)
         if (device->cpus[cpu / 64] >> cpu % 64 & 1)
             CPU_SET(cpu, out);
     return CPU_COUNT(out);
 }
 
-static int by_index(uni_device *out, const char *text, const char *digits, uni_error *err)
+static int by_index(uni__device *out, const char *text, const char *digits, uni_error *err)
 {
     char *end = NULL;
     long index = isdigit((unsigned char)*digits) ? strtol(digits, &end, 10) : -1;
-    uni_device all[256];
-    int count = uni_devices(all, 256);
+    uni__device all[256];
+    int count = uni__devices(all, 256);
     if (!end || *end || index < 0)
         return uni_error_set(err, UNI_EINVAL, "\"%s\" is no device: write cpu:0, or cpus:0-3",
                              text);
@@ -99,7 +102,7 @@ static int by_index(uni_device *out, const char *text, const char *digits, uni_e
     return 0;
 }
 
-int uni_device_parse(uni_device *out, const char *text, uni_error *err)
+int uni__device_parse(uni__device *out, const char *text, uni_error *err)
 {
     const char *name = text;
     cpu_set_t cpus, allowed;
@@ -135,14 +138,14 @@ int uni__process_threads(const uni_strategy *strategy)
 {
     int count = uni__cpu_threads_asked();
     if (count > 0)
-        return count; /* the launcher gave every worker its share already */
+        return count; /* the launcher has already split the CPUs */
     count = uni__cpu_count();
-    if (strategy->comm && strcmp(uni_comm_transport(strategy->comm), "shm") == 0)
+    if (strategy->comm && strcmp(uni_comm_info_of(strategy->comm)->transport, "shm") == 0)
         count /= strategy->size;
     return count > 1 ? count : 1;
 }
 
-void uni__pin(const uni_strategy *strategy, const uni_device *device, cpu_set_t *before)
+void uni__pin(const uni_strategy *strategy, const uni__device *device, cpu_set_t *before)
 {
     cpu_set_t cpus = strategy->cpus;
     if (!strategy->pinned)

@@ -1,24 +1,28 @@
 /*
- * distribute.c - each process' part of every global batch: contiguous, as even as it goes, in the order of the ranks.
+ * distribute.c - each process's part of every global batch: contiguous, as even as possible, in
+ * rank order.
  *
- * The source gives the same global batches on every rank (its order is keyed, not random), so nobody has to send data. A rank may get
- * nothing of a small last batch: it still takes part in the step, with weight 0. That is sharding by data; what is sharded
- * otherwise (by file, or by the user) is taken as it is, and what is cut already is never cut again. Datasets (nn_dataset.h) cut themselves, so that
- * a rank reads its own rows only.
+ * The source yields the same global batches on every rank (its order is keyed, not random), so
+ * ranks exchange no data. A rank may get nothing of a small last batch; it still takes part in the
+ * step, with weight 0. That is sharding by data. Data that is sharded otherwise (by file, or by the
+ * user) is taken as it is, and a source that is already sharded is never sharded again. Datasets
+ * (nn_dataset.h) shard themselves, so that a rank reads only its own rows.
  */
 #include <stdlib.h>
 #include <unisono/nn_dataset.h>
 
+#include "nn/shared.h"
 #include "strategy/internal.h"
 
 typedef struct uni__part {
     uni_batches *global;
-    uni_batches *own; /* a dataset's part, which `global` then is; freed with this */
+    /* A dataset's own part; `global` then points to it. Freed with this struct. */
+    uni_batches *own;
     int rank, size;
-    bool
-        alone; /* the source knows nothing of the other workers' batches: uni_strategy_run asks them */
-    uni_strategy *strategy; /* NULL: it ended before */
-    const uni_batches *batches; /* what this is the inside of */
+    /* The source does not know the other workers' batches; uni_strategy_run asks them. */
+    bool alone;
+    uni_strategy *strategy; /* NULL: the strategy ended first */
+    const uni_batches *batches; /* the batches that wrap this part */
     struct uni__part *next;
 } part;
 
@@ -56,7 +60,7 @@ static int part_next(void *self, uni_batch *out, uni_error *err)
 {
     part *mine = self;
     uni_batch whole;
-    int found = uni_batches_next(mine->global, &whole, err);
+    int found = uni_batches_next(&whole, mine->global, err);
     if (found <= 0)
         return found;
     int64_t begin = whole.size * mine->rank / mine->size,
@@ -74,15 +78,15 @@ static int part_reset(void *self, uint64_t epoch, uni_error *err)
 
 static void part_expect(void *self, uint64_t first, uint64_t end)
 {
-    uni_batches_expect(((part *)self)->global, first, end);
+    uni__batches_expect(((part *)self)->global, first, end);
 }
 
 static int64_t part_length(void *self)
 {
-    return uni_batches_length(((part *)self)->global);
+    return uni__batches_length(((part *)self)->global);
 }
 
-/* The address may come again with another source, so it is forgotten. */
+/* Unregister the address: another source may reuse it. */
 static void part_free(void *self)
 {
     part *mine = self;
@@ -95,8 +99,8 @@ static void part_free(void *self)
     free(mine);
 }
 
-int uni_strategy_distribute_dataset(uni_strategy *strategy, uni_batches *dataset,
-                                    uni_auto_shard policy, uni_batches **out, uni_error *err)
+int uni_strategy_distribute_dataset(uni_batches **out, uni_strategy *strategy, uni_batches *dataset,
+                                    uni_auto_shard policy, uni_error *err)
 {
     static const uni_batches_class class_ = { .name = "part of a global batch",
                                               .next = part_next,
@@ -105,15 +109,15 @@ int uni_strategy_distribute_dataset(uni_strategy *strategy, uni_batches *dataset
                                               .expect = part_expect,
                                               .free = part_free };
     *out = NULL;
-    /* With parameter servers the calls say which part is whose. */
+    /* With parameter servers the calls assign the parts. */
     bool whole = policy == UNI_SHARD_OFF || strategy->server || strategy->size == 1 ||
                  uni__is_part(strategy, dataset);
     bool by_files = policy == UNI_SHARD_FILE;
     uni_batches *own = NULL;
     uni_error why = { 0 };
     int cut = whole ? 0
-                    : uni_batches_dataset_part(&own, dataset, strategy->rank, strategy->size,
-                                               by_files, &why);
+                    : uni__batches_dataset_part(&own, dataset, strategy->rank, strategy->size,
+                                                by_files, &why);
     if (cut < 0 && (by_files || cut != UNI_EUNSUPPORTED)) {
         if (err)
             *err = why;
@@ -141,10 +145,4 @@ int uni_strategy_distribute_dataset(uni_strategy *strategy, uni_batches *dataset
     mine->next = strategy->parts;
     strategy->parts = mine;
     return 0;
-}
-
-int uni_strategy_distribute(uni_strategy *strategy, uni_batches *global, uni_batches **out,
-                            uni_error *err)
-{
-    return uni_strategy_distribute_dataset(strategy, global, UNI_SHARD_AUTO, out, err);
 }

@@ -1,42 +1,40 @@
 /*
- * fused.c - the fused step of fit on one host: weights and optimizer state live once, in pages that all ranks map, and each rank adds up and updates
- * its own slice.
+ * fused.c - the fused step of fit on one host. Weights and optimizer state exist once, in pages
+ * that all ranks map, and each rank reduces and updates its own slice.
  *
- *   backward into my own gradients, which all ranks see      all-reduce of the step's counts: now all gradients are there
- *   my slice of all of them, added up in rank order          the optimizer on my slice of the shared weights and state
- *   barrier: now the weights are the new ones
+ *   1. backward           into my own gradients, which all ranks can read
+ *   2. all-reduce         of the step's counts; once it is done, all gradients are complete
+ *   3. reduce             my slice of all gradients, in rank order
+ *   4. optimizer          on my slice of the shared weights and state
+ *   5. barrier            once it is done, all weights are updated
  *
- * Large dense kernels under plain descent have no gradients at all (factors.c).
+ * Large dense kernels under plain gradient descent have no gradients at all (factors.c).
  *
- * Two meetings a step; a rank reads b bytes of gradients and touches b/n of weights and state, so the update's work and memory shrink with
- * the number of ranks, and weights cannot drift apart. With clipping by norm every rank needs the whole sum: then the gradients are
- * summed everywhere, in place, and the update is still by slices. Slices are equal in trainable weights, whatever lies
- * frozen between them.
+ * A step has two synchronizations. A rank reads b bytes of gradients and touches b/n of weights and
+ * state, so the work and memory of the update shrink with the number of ranks, and weights cannot
+ * drift apart. Clipping by norm needs the whole sum on every rank: the gradients are then summed
+ * everywhere, in place, and the update is still sliced. Slices hold equal numbers of trainable
+ * weights, whatever frozen weights lie between them.
  *
- * Only while fit runs: before it the model is the caller's own on every rank, and afterwards again, whole. The thread of fit.
+ * The pages are in use only while fit runs. Before and after, every rank owns its whole model.
+ * Called on fit's thread.
  */
+#include <stdlib.h>
 #include <string.h>
 
-#include "strategy/internal.h"
+#include "nn/shared.h"
+#include "tensor/shared.h"
+#include "comm/shared.h"
+#include "strategy/elastic.h"
 
 #define PAGE_FLOATS ((size_t)1024)
 #define LINE_FLOATS ((size_t)16)
 
-int uni__clips_by_norm(const uni_optimizer *optimizer, bool *out, uni_error *err)
-{
-    uni_value *config = NULL;
-    UNI_TRY(uni_optimizer_get_config(optimizer, &config, err));
-    *out = uni_dict_get_float(config, "clipnorm", 0) != 0 ||
-           uni_dict_get_float(config, "global_clipnorm", 0) != 0;
-    uni_value_free(config);
-    return 0;
-}
-
-/* Where `wanted` trainable weights lie before it, at a line's border. */
+/* The offset with `wanted` trainable weights before it, rounded to a cache line. */
 static size_t place_of(const uni_parameters *store, size_t wanted, size_t size)
 {
-    uni_span spans[64];
-    size_t count = uni_parameters_trainable(store, spans, 64);
+    uni__span spans[64];
+    size_t count = uni__parameters_trainable(store, spans, 64);
     for (size_t i = 0; i < count && count <= 64; i++) {
         size_t here = spans[i].end - spans[i].begin;
         if (wanted <= here)
@@ -46,58 +44,77 @@ static size_t place_of(const uni_parameters *store, size_t wanted, size_t size)
     return wanted < size ? wanted / LINE_FLOATS * LINE_FLOATS : size;
 }
 
-static uni_span slice_of(const uni_parameters *store, size_t size, int rank, int ranks)
+static uni__span slice_of(const uni_parameters *store, size_t size, int rank, int ranks)
 {
-    uni_span spans[64];
-    size_t count = uni_parameters_trainable(store, spans, 64), all = count > 64 ? size : 0;
+    uni__span spans[64];
+    size_t count = uni__parameters_trainable(store, spans, 64), all = count > 64 ? size : 0;
     for (size_t i = 0; i < count && count <= 64; i++)
         all += spans[i].end - spans[i].begin;
     size_t begin = rank == 0 ? 0 : place_of(store, all * (size_t)rank / (size_t)ranks, size);
     size_t end =
         rank + 1 == ranks ? size : place_of(store, all * (size_t)(rank + 1) / (size_t)ranks, size);
-    return (uni_span){ begin, end };
+    return (uni__span){ begin, end };
 }
 
-/* Pages for this size; those of the fit before when they fit. All ranks decide alike: sizes are equal. */
+void uni__fused_free(uni__fused *fused)
+{
+    uni_comm_buffer_free(fused->pages);
+    uni_comm_buffer_free(fused->gradients);
+    uni_comm_buffer_free(fused->factors);
+    free(fused->parts);
+}
+
+/* Allocates pages of this size, or keeps those of the previous fit. Sizes are equal, so all ranks
+ * decide alike. */
 static int make_pages(uni_strategy *strategy, size_t size, size_t slots, uni_error *err)
 {
     uni__fused *fused = &strategy->fused;
     if (fused->pages && fused->size == size && fused->slots == slots)
         return 0;
-    uni_comm_buffer_free(fused->pages);
-    uni_comm_buffer_free(fused->gradients);
-    uni_comm_buffer_free(fused->factors);
+    uni__fused_free(fused);
     *fused = (uni__fused){ .size = size, .slots = slots };
+    fused->parts = calloc((size_t)strategy->size, sizeof *fused->parts);
+    if (!fused->parts)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %d ranks", strategy->size);
     fused->stride = (size + PAGE_FLOATS - 1) / PAGE_FLOATS * PAGE_FLOATS;
-    UNI_TRY(uni_comm_alloc_shared(strategy->comm, fused->stride * (1 + slots) * sizeof(float),
-                                  &fused->pages, err));
-    return uni_comm_alloc(strategy->comm, size * sizeof(float), &fused->gradients, err);
+    UNI_TRY(uni__comm_alloc_shared(strategy->comm, fused->stride * (1 + slots) * sizeof(float),
+                                   &fused->pages, err));
+    return uni_comm_alloc(&fused->gradients, strategy->comm, size * sizeof(float), err);
 }
 
-/* Rank 0's weights, state and count of steps become those of all. */
+/* All ranks adopt rank 0's weights, optimizer state and step count. */
 static int move_in(uni_strategy *strategy, uni_parameters *store, uni_optimizer *optimizer,
-                   uni_error *err)
+                   int source, uni_error *err)
 {
     uni__fused *fused = &strategy->fused;
     float *pages = uni_comm_buffer_data(fused->pages);
-    bool adopt = strategy->rank != 0;
+    bool adopt = strategy->rank != source;
     int64_t steps = uni_optimizer_iterations(optimizer);
-    UNI_TRY(uni_comm_barrier(strategy->comm, err)); /* nobody copies out of them any more */
+    /* No rank may still copy out of the pages. */
+    UNI_TRY(uni_comm_barrier(strategy->comm, err));
     if (!adopt) {
-        UNI_TRY(uni_parameters_rehome(store, pages, false, err));
-        UNI_TRY(uni_optimizer_rehome(optimizer, pages + fused->stride, fused->stride, false, err));
+        UNI_TRY(uni__parameters_rehome(store, pages, false, err));
+        UNI_TRY(uni__optimizer_rehome(optimizer, pages + fused->stride, fused->stride, false, err));
     }
-    UNI_TRY(uni_comm_broadcast(strategy->comm, &steps, 1, UNI_I64, 0, err));
+    UNI_TRY(uni_comm_broadcast(strategy->comm, &steps, 1, UNI_I64, source, err));
     UNI_TRY(uni_comm_barrier(strategy->comm, err));
     if (adopt) {
-        UNI_TRY(uni_parameters_rehome(store, pages, true, err));
-        UNI_TRY(uni_optimizer_rehome(optimizer, pages + fused->stride, fused->stride, true, err));
-        uni_optimizer_set_iterations(optimizer, steps);
+        UNI_TRY(uni__parameters_rehome(store, pages, true, err));
+        UNI_TRY(uni__optimizer_rehome(optimizer, pages + fused->stride, fused->stride, true, err));
+        uni__optimizer_set_iterations(optimizer, steps);
     }
     return 0;
 }
 
-int uni__fused_begin(uni_strategy *strategy, uni_model *model, uni_error *err)
+uni__span uni__fused_slice(const uni_strategy *strategy, int rank)
+{
+    const uni_parameters *store = uni_model_parameters(strategy->fused.model);
+    size_t size = 0;
+    uni_parameters_weights((uni_parameters *)(uintptr_t)store, &size);
+    return slice_of(store, size, rank, strategy->size);
+}
+
+int uni__fused_move(uni_strategy *strategy, uni_model *model, int source, uni_error *err)
 {
     uni__fused *fused = &strategy->fused;
     uni_parameters *store = uni_model_parameters(model);
@@ -107,34 +124,55 @@ int uni__fused_begin(uni_strategy *strategy, uni_model *model, uni_error *err)
     fused->on = false;
     if (strategy->size < 2 || size == 0 || !optimizer)
         return 0;
-    UNI_TRY(uni_optimizer_build(optimizer, store, err));
-    UNI_TRY(make_pages(strategy, size, uni_optimizer_num_slots(optimizer), err));
+    UNI_TRY(uni__optimizer_build(optimizer, store, err));
+    UNI_TRY(make_pages(strategy, size, uni__optimizer_num_slots(optimizer), err));
     for (int rank = 0; rank < strategy->size; rank++)
-        if (!uni_comm_buffer_peer(fused->gradients, rank))
+        if (!(fused->parts[rank] = uni__comm_buffer_peer(fused->gradients, rank)))
             return 0; /* more than one host: weights stay on each rank */
-    UNI_TRY(uni__clips_by_norm(optimizer, &fused->whole, err));
-    fused->slice = slice_of(store, size, strategy->rank, strategy->size);
+    fused->whole = uni__optimizer_clips_by_norm(optimizer);
     fused->model = model;
+    fused->slice = uni__fused_slice(strategy, strategy->rank);
     fused->on = true;
     fused->most_replicas = strategy->replicas;
     UNI_TRY(uni_comm_all_reduce(strategy->comm, &fused->most_replicas, &fused->most_replicas, 1,
                                 UNI_I64, UNI_COMM_MAX, err));
-    return move_in(strategy, store, optimizer, err);
+    return move_in(strategy, store, optimizer, source, err);
 }
 
-int uni__fused_adopt(uni_strategy *strategy, uni_gradients *gradients, uni_error *err)
+int uni__fused_begin(uni_strategy *strategy, uni_model *model, uni_error *err)
+{
+    return uni__fused_move(strategy, model, 0, err);
+}
+
+int uni__fused_show(uni_strategy *strategy, const uni__trained *trained, uni_error *err)
 {
     uni__fused *fused = &strategy->fused;
-    if (fused->moved == gradients)
-        return 0;
-    UNI_TRY(uni_gradients_rehome(gradients, uni_comm_buffer_data(fused->gradients), err));
-    fused->moved = gradients;
+    if (fused->moved != trained->gradients) {
+        UNI_TRY(
+            uni__gradients_rehome(trained->gradients, uni_comm_buffer_data(fused->gradients), err));
+        fused->moved = trained->gradients;
+    }
+    uni__factors_show(strategy, trained);
     return 0;
 }
 
-int uni__fused_sum(uni_strategy *strategy, uni_span piece, uni_error *err)
+int uni__fused_update(uni_strategy *strategy, const uni__trained *trained, uni_error *err)
 {
-    return uni_comm_buffer_sum(strategy->fused.gradients, piece.begin, piece.end, UNI_F32, err);
+    const uni__fused *fused = &strategy->fused;
+    uni__update update = { .optimizer = trained->optimizer,
+                           .gradients = trained->gradients,
+                           .parts = fused->parts,
+                           .num_parts = fused->whole ? 0 : strategy->size,
+                           .journal = fused->whole ? NULL : uni__elastic_journal(strategy) };
+    strategy->fused.samples = trained->sums[1];
+    UNI_TRY(uni__factors_update(strategy, &update, trained, err));
+    UNI_TRY(uni__update_begin(&update, uni__trained_samples(trained), err));
+    uni__elastic_begun(strategy);
+    uni__update_slice(&update, fused->slice);
+    UNI_TRY(uni_comm_barrier(strategy->comm, err)); /* every slice is done */
+    uni__update_commit(&update);
+    uni__elastic_ended(strategy);
+    return 0;
 }
 
 int uni__fused_end(uni_strategy *strategy, bool together, uni_error *err)
@@ -143,11 +181,11 @@ int uni__fused_end(uni_strategy *strategy, bool together, uni_error *err)
     if (!fused->on)
         return 0;
     int status = together ? uni_comm_barrier(strategy->comm, err) : 0;
-    int home = uni_parameters_rehome(uni_model_parameters(fused->model), NULL, false, err);
+    int home = uni__parameters_rehome(uni_model_parameters(fused->model), NULL, false, err);
     status = status < 0 ? status : home;
-    home = uni_optimizer_rehome(uni_model_optimizer(fused->model), NULL, 0, false, err);
+    home = uni__optimizer_rehome(uni_model_optimizer(fused->model), NULL, 0, false, err);
     status = status < 0 ? status : home;
-    home = fused->moved ? uni_gradients_rehome(fused->moved, NULL, err) : 0;
+    home = fused->moved ? uni__gradients_rehome(fused->moved, NULL, err) : 0;
     status = status < 0 ? status : home;
     fused->on = false;
     fused->model = NULL;

@@ -1,14 +1,18 @@
 /*
- * multi_worker.c - fit's replica over a communicator, and the callbacks that keep ranks together.
+ * multi_worker.c - fit's updater (nn/step.h) over a communicator, and the callbacks that keep ranks
+ * together.
  *
- * A step's counts (samples, losses, metrics) go first, as one short all-reduce: when it is done everybody's gradients are there. On one host each
- * rank then reads its slice of all gradients and updates it in the pages that all share (fused.c); over hosts the gradients are
- * summed everywhere, and every rank makes the same update: the sums are bit-equal on all ranks (comm.h), so the weights stay so, on hosts with the
- * same instruction set. The check finds those that differ.
+ * A step's counts (samples, losses, metrics) go first, as one short all-reduce. Once it is done,
+ * the gradients of all ranks are complete. On one host each rank then reads its slice of all
+ * gradients and updates it in the shared pages (fused.c). Over hosts the gradients are summed on
+ * every rank, and every rank makes the same update. The sums are bit-equal on all ranks (comm.h),
+ * so the weights stay bit-equal on hosts with the same instruction set. The check finds weights
+ * that differ.
  */
 #include <stdlib.h>
 
-#include "strategy/internal.h"
+#include "tensor/shared.h"
+#include "strategy/elastic.h"
 
 #define MAX_SPANS 64
 
@@ -16,10 +20,10 @@ int uni__sum_gradients(uni_strategy *strategy, uni_gradients *gradients, uni_err
 {
     size_t size = 0, count;
     float *data = uni_gradients_data(gradients, &size);
-    uni_span spans[MAX_SPANS];
-    count = uni_parameters_trainable(uni_gradients_store(gradients), spans, MAX_SPANS);
+    uni__span spans[MAX_SPANS];
+    count = uni__parameters_trainable(uni__gradients_store(gradients), spans, MAX_SPANS);
     if (count > MAX_SPANS) {
-        spans[0] = (uni_span){ 0, size };
+        spans[0] = (uni__span){ 0, size };
         count = 1;
     }
     for (size_t i = 0; i < count; i++) {
@@ -30,37 +34,26 @@ int uni__sum_gradients(uni_strategy *strategy, uni_gradients *gradients, uni_err
     return 0;
 }
 
-static int reduce(void *context, uni_gradients *gradients, double *sums, size_t num_sums,
-                  uni_error *err)
+/* The step's second half. Counts are summed first; once that is done, the gradients and factors of
+ * all ranks are complete. */
+static int finish(void *context, const uni__trained *trained, uni_error *err)
 {
     uni_strategy *strategy = context;
-    if (gradients && strategy->fused.on)
-        UNI_TRY(uni__fused_adopt(strategy, gradients, err));
-    UNI_TRY(uni_comm_all_reduce(strategy->comm, sums, sums, num_sums, UNI_F64, UNI_COMM_SUM, err));
-    if (!gradients)
+    uni__fused *fused = &strategy->fused;
+    if (trained->gradients && fused->on)
+        UNI_TRY(uni__fused_show(strategy, trained, err));
+    if (trained->gradients && fused->on && !fused->whole && strategy->elastic)
+        UNI_TRY(uni__elastic_show(strategy, trained, err));
+    UNI_TRY(uni_comm_all_reduce(strategy->comm, trained->sums, trained->sums, trained->num_sums,
+                                UNI_F64, UNI_COMM_SUM, err));
+    if (!trained->gradients)
         return 0;
-    strategy->fused.samples = sums[1];
-    return strategy->fused.on && !strategy->fused.whole
-               ? 0 /* slice by slice, see add_up */
-               : uni__sum_gradients(strategy, gradients, err);
-}
-
-static int add_up(void *context, uni_gradients *gradients, uni_span piece, uni_error *err)
-{
-    uni_strategy *strategy = context;
-    return strategy->fused.on && !strategy->fused.whole ? uni__fused_sum(strategy, piece, err) : 0;
-}
-
-static uni_span slice(void *context, size_t size)
-{
-    const uni_strategy *strategy = context;
-    return strategy->fused.on ? strategy->fused.slice : (uni_span){ 0, size };
-}
-
-static int meet(void *context, uni_error *err)
-{
-    uni_strategy *strategy = context;
-    return strategy->fused.on ? uni_comm_barrier(strategy->comm, err) : 0;
+    if (!fused->on || fused->whole)
+        UNI_TRY(uni__sum_gradients(strategy, trained->gradients, err));
+    if (fused->on)
+        return uni__fused_update(strategy, trained, err);
+    uni__update update = { .optimizer = trained->optimizer, .gradients = trained->gradients };
+    return uni__update_alone(&update, uni__trained_samples(trained), 1, err);
 }
 
 static int sum_statistics(void *context, float *values, size_t count, uni_error *err)
@@ -71,18 +64,14 @@ static int sum_statistics(void *context, float *values, size_t count, uni_error 
 
 void uni__multi_worker_init(uni_strategy *strategy, bool local_statistics)
 {
-    strategy->replica = (uni_replica){ .index = strategy->rank,
-                                       .count = strategy->size,
-                                       .context = strategy,
-                                       .reduce = reduce,
-                                       .slice = slice,
-                                       .add_up = add_up,
-                                       .barrier = meet,
-                                       .keep_factors = uni__factors_least,
-                                       .show_factors = uni__factors_show,
-                                       .take_factors = uni__factors_take };
+    strategy->updater = (uni__updater){ .name = "multi_worker",
+                                        .index = strategy->rank,
+                                        .count = strategy->size,
+                                        .context = strategy,
+                                        .keep_factors = uni__factors_least,
+                                        .finish = finish };
     if (!local_statistics)
-        strategy->replica.sync = (uni_sync){ .context = strategy, .sum = sum_statistics };
+        strategy->updater.sync = (uni_sync){ .context = strategy, .sum = sum_statistics };
 }
 
 /* ---- callbacks ---- */
@@ -96,11 +85,11 @@ int uni__check_drift(uni_strategy *strategy, const uni_parameters *store, uni_er
 {
     size_t weights = 0, states = 0;
     const float *weight_data = uni_parameters_weights(store, &weights),
-                *state_data = uni_parameters_states(store, &states);
+                *state_data = uni__parameters_states(store, &states);
     if (!strategy->fused.on) /* what exists once cannot drift apart */
         UNI_TRY(uni_comm_check_equal(strategy->comm, weight_data, weights * sizeof *weight_data,
                                      "the weights of the replicas", err));
-    bool same = strategy->replica.sync.sum != NULL; /* local statistics differ, and may */
+    bool same = strategy->updater.sync.sum != NULL; /* local statistics may differ */
     if (states > 0 && same)
         return uni_comm_check_equal(strategy->comm, state_data, states * sizeof *state_data,
                                     "the moving averages of the replicas", err);
@@ -111,20 +100,30 @@ static int after_batch(void *self, uni_model *model, int64_t batch, const uni_lo
                        uni_error *err)
 {
     keeper *keep = self;
-    if (++keep->steps % keep->strategy->check_every)
+    keep->steps++;
+    if (keep->strategy->elastic) /* a rank that joined late counts as the others do */
+        keep->steps = uni_optimizer_iterations(uni_model_optimizer(model));
+    if (keep->steps % keep->strategy->check_every || uni__elastic_owes(keep->strategy))
         return 0;
     return uni__check_drift(keep->strategy, uni_model_parameters(model), err);
 }
 
-/* The chief is the last in its own list, the others are the first in theirs: while a callback of the chief reads the weights (a checkpoint), no
- * callback of another rank (restoring the best ones) may write them. */
+/* The chief's callback is the last in its list; on the other ranks it is the first. While a
+ * callback of the chief reads the weights (a checkpoint), no callback of another rank (restoring
+ * the best ones) may write them. */
 static int take_turn(void *self, uni_model *model, int epoch, const uni_logs *logs, uni_error *err)
 {
     keeper *keep = self;
     return keep->strategy->fused.on ? uni_comm_barrier(keep->strategy->comm, err) : 0;
 }
 
-static int new_callback(uni_fit_callback **out, const uni_fit_callback_class *class_,
+static int tell_new_ranks(void *self, uni_model *model, int64_t batch, uni_error *err)
+{
+    const keeper *keep = self;
+    return uni__elastic_owes(keep->strategy) ? uni__elastic_tell(keep->strategy, err) : 0;
+}
+
+static int new_callback(uni_callback **out, const uni_callback_class *class_,
                         uni_strategy *strategy, uni_error *err)
 {
     keeper *keep = calloc(1, sizeof *keep);
@@ -132,27 +131,30 @@ static int new_callback(uni_fit_callback **out, const uni_fit_callback_class *cl
     if (!keep)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a callback");
     keep->strategy = strategy;
-    int status = uni_fit_callback_new(out, class_, keep, err);
+    int status = uni_callback_new(out, class_, keep, err);
     if (status < 0)
         free(keep);
     return status;
 }
 
-int uni__multi_worker_callbacks(uni_fit_callback **first, uni_fit_callback **last,
-                                uni_strategy *strategy, uni_error *err)
+int uni__multi_worker_callbacks(uni_callback **first, uni_callback **last, uni_strategy *strategy,
+                                uni_error *err)
 {
-    static const uni_fit_callback_class turn = {
-        .name = "replica turn", .epoch_end = take_turn, .after_epoch = take_turn, .free = free
-    };
-    static const uni_fit_callback_class checker = { .name = "replica check",
-                                                    .batch_end = after_batch,
-                                                    .free = free };
-    static const uni_fit_callback_class both = { .name = "replica turn and check",
-                                                 .batch_end = after_batch,
-                                                 .epoch_end = take_turn,
-                                                 .after_epoch = take_turn,
-                                                 .free = free };
-    bool checks = strategy->check_every > 0, chief = uni_strategy_is_chief(strategy);
+    static const uni_callback_class turn = { .name = "replica turn",
+                                             .after_batch = tell_new_ranks,
+                                             .epoch_end = take_turn,
+                                             .after_epoch = take_turn,
+                                             .free = free };
+    static const uni_callback_class checker = { .name = "replica check",
+                                                .batch_end = after_batch,
+                                                .free = free };
+    static const uni_callback_class both = { .name = "replica turn and check",
+                                             .batch_end = after_batch,
+                                             .after_batch = tell_new_ranks,
+                                             .epoch_end = take_turn,
+                                             .after_epoch = take_turn,
+                                             .free = free };
+    bool checks = strategy->check_every > 0, chief = uni_strategy_info_of(strategy)->is_chief;
     *first = *last = NULL;
     if (!chief)
         UNI_TRY(new_callback(first, &turn, strategy, err));

@@ -1,8 +1,11 @@
 /*
- * pass.c - uni_strategy_pass: one pass of a loop of one's own. With parameter servers server/pass.c does it. The caller's thread.
+ * pass.c - uni_strategy_pass: one pass of a custom training loop. With parameter servers,
+ * server/pass.c does it. Called on the caller's thread.
  */
+#include "nn/shared.h"
 #include "strategy/internal.h"
 #include "strategy/server/internal.h"
+#include "base/options.h"
 
 int uni__no_batch(const uni_pass_options *options, uni_error *err)
 {
@@ -14,7 +17,7 @@ int uni__no_batch(const uni_pass_options *options, uni_error *err)
 
 static int64_t known(const uni_batches *batches)
 {
-    int64_t length = uni_batches_length(batches);
+    int64_t length = uni__batches_length(batches);
     return length >= 0 ? length : UNI__NOT_KNOWN;
 }
 
@@ -31,13 +34,13 @@ static int run_pass(uni_strategy *strategy, const uni_pass_options *options, dou
                                        "give every rank the same data, or as many batches", false },
                        1, err));
     UNI_TRY(uni_batches_reset(options->batches, options->epoch, err));
-    for (; (got = uni_batches_next(options->batches, &batch, err)) > 0; count++) {
+    for (; (got = uni_batches_next(&batch, options->batches, err)) > 0; count++) {
         const uni_per_replica *values = NULL;
         double one = 0;
         UNI_TRY(
-            uni_strategy_run(strategy, options->function, options->context, &batch, &values, err));
+            uni_strategy_run(&values, strategy, options->function, options->context, &batch, err));
         if (sum)
-            UNI_TRY(uni_strategy_reduce(strategy, UNI_REPLICA_SUM, values, UNI_AXIS_NONE, &one, 1,
+            UNI_TRY(uni_strategy_reduce(&one, 1, strategy, UNI_REPLICA_SUM, values, UNI_AXIS_NONE,
                                         err));
         all += one;
     }
@@ -51,9 +54,10 @@ static int run_pass(uni_strategy *strategy, const uni_pass_options *options, dou
     return 0;
 }
 
-int uni_strategy_pass(uni_strategy *strategy, const uni_pass_options *options, double *sum,
-                      int64_t *steps, uni_error *err)
+int uni_strategy_pass(double *sum, int64_t *steps, uni_strategy *strategy,
+                      const uni_pass_options *options, uni_error *err)
 {
+    UNI__OPTIONS(uni_pass_options, options, num_metrics, err);
     if (sum)
         *sum = 0;
     if (steps)

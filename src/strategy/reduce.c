@@ -1,9 +1,10 @@
 /*
- * reduce.c - what the replicas returned as one value, and metrics over all workers. Sums are taken in the order of the replicas, so every process
- * gets the same bits. The caller's thread.
+ * reduce.c - combines the replicas' return values into one, and metrics over all workers. Sums are
+ * made in replica order, so every process gets the same bits. Called on the caller's thread.
  */
 #include <stdlib.h>
 
+#include "nn/shared.h"
 #include "strategy/internal.h"
 
 int uni_strategy_reduce_numbers(uni_strategy *strategy, uni_replica_op op, double *values,
@@ -18,7 +19,7 @@ int uni_strategy_reduce_numbers(uni_strategy *strategy, uni_replica_op op, doubl
     return 0;
 }
 
-/* Adds one replica's value to out; the last place counts rows. */
+/* Adds one replica's value to `out`; the last element counts rows. */
 static int add(const uni_replica_context *replica, int axis, double *out, size_t count,
                uni_error *err)
 {
@@ -26,12 +27,12 @@ static int add(const uni_replica_context *replica, int axis, double *out, size_t
     if (axis == 0 && replica->rows < 0)
         return uni_error_set(err, UNI_ESHAPE,
                              "reduce over axis 0: replica %d returned a number, which has no axes",
-                             uni_replica_id(replica));
+                             uni_replica_info_of(replica)->id);
     if (replica->count != rows * count)
         return uni_error_set(err, UNI_ESHAPE,
                              "reduce: replica %d returned %zu numbers%s, but %zu were asked for; "
                              "uni_replica_return says what is reduced",
-                             uni_replica_id(replica), replica->count,
+                             uni_replica_info_of(replica)->id, replica->count,
                              axis == 0 ? " in all its rows" : "", rows * count);
     for (size_t row = 0; row < rows; row++)
         for (size_t i = 0; i < count; i++)
@@ -40,8 +41,8 @@ static int add(const uni_replica_context *replica, int axis, double *out, size_t
     return 0;
 }
 
-int uni_strategy_reduce(uni_strategy *strategy, uni_replica_op op, const uni_per_replica *values,
-                        int axis, double *out, size_t count, uni_error *err)
+int uni_strategy_reduce(double *out, size_t count, uni_strategy *strategy, uni_replica_op op,
+                        const uni_per_replica *values, int axis, uni_error *err)
 {
     if (axis != UNI_AXIS_NONE && axis != 0)
         return uni_error_set(err, UNI_EINVAL, "reduce: the axis is UNI_AXIS_NONE or 0, got %d",
@@ -65,19 +66,19 @@ int uni_strategy_reduce(uni_strategy *strategy, uni_replica_op op, const uni_per
     return status;
 }
 
-int uni_strategy_metric_result(uni_strategy *strategy, const uni_metric *metric, double *out,
+int uni_strategy_metric_result(double *out, uni_strategy *strategy, const uni_metric *metric,
                                uni_error *err)
 {
     *out = uni_metric_result(metric);
     if (strategy->size == 1)
         return 0;
     UNI_TRY(uni__check_alive(strategy, err));
-    uni_metric *all = uni_metric_copy(metric);
+    uni_metric *all = uni__metric_copy(metric);
     if (!all)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a metric");
     size_t size = 0;
-    uni_metric_merge(all, metric);
-    double *state = uni_metric_state(all, &size);
+    uni__metric_merge(all, metric);
+    double *state = uni__metric_state(all, &size);
     int status =
         uni_comm_all_reduce(strategy->comm, state, state, size, UNI_F64, UNI_COMM_SUM, err);
     if (status == 0)

@@ -1,17 +1,19 @@
 /*
- * run.c - uni_strategy_run: the replicas of this process, each on a thread of its own, through one function.
+ * run.c - uni_strategy_run: runs one function on the replicas of this process, each on its own
+ * thread.
  *
- * The crew is made by the first run and stays: replica 0 is the caller's thread, the others wait in a barrier of a communicator between threads
- * (src/comm/thread), whose collectives also carry the step itself. A replica that fails breaks that communicator, so nobody waits for it;
- * the crew is then given up, and the next run makes a new one.
+ * The first run creates the crew, which then stays. Its threads are a team (tensor/team.h): replica
+ * 0 is the caller's thread, the others wait between runs, and the step synchronizes through the
+ * team. A replica that fails aborts the team, so that no other waits for it.
  */
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unisono/experimental/coordinator.h>
 
+#include "nn/shared.h"
 #include "strategy/internal.h"
 
-/* ---- one replica's turn ---- */
+/* ---- one replica ---- */
 
 static void forget_run(uni_replica_context *replica)
 {
@@ -24,11 +26,16 @@ static void forget_run(uni_replica_context *replica)
     replica->current = NULL;
 }
 
-static void take_turn(uni_replica_context *replica)
+static void take_turn(void *context, int member)
 {
-    uni__replica_team *crew = replica->crew;
+    uni__replica_team *crew = context;
+    uni_replica_context *replica = &crew->replicas[member];
     const uni_batch *batch = crew->batch;
-    int64_t n = crew->count, i = replica->local;
+    int64_t n = crew->count, i = member;
+    if (member > 0 && !replica->pinned)
+        uni__pin(crew->strategy, crew->strategy->devices ? &crew->strategy->devices[member] : NULL,
+                 NULL);
+    replica->pinned = true;
     if (batch) {
         replica->part = uni__batch_part(batch, batch->size * i / n, batch->size * (i + 1) / n);
         replica->global = replica->part.global_size;
@@ -38,22 +45,8 @@ static void take_turn(uni_replica_context *replica)
     }
     replica->error = (uni_error){ 0 };
     replica->status = crew->function(replica, &replica->part, crew->context, &replica->error);
-    if (replica->status < 0 && replica->peers)
-        uni_comm_abort(replica->peers, replica->error.message);
-}
-
-static void *work(void *argument)
-{
-    uni_replica_context *replica = argument;
-    uni_strategy *strategy = replica->strategy;
-    uni__pin(strategy, strategy->devices ? &strategy->devices[replica->local] : NULL, NULL);
-    for (;;) {
-        if (uni_comm_barrier(replica->peers, NULL) < 0 || replica->crew->ending)
-            return NULL;
-        take_turn(replica);
-        if (uni_comm_barrier(replica->peers, NULL) < 0)
-            return NULL;
-    }
+    if (replica->status < 0)
+        uni__team_abort(crew->team);
 }
 
 /* ---- the crew ---- */
@@ -62,13 +55,7 @@ void uni__replica_team_free(uni__replica_team *crew)
 {
     if (!crew)
         return;
-    crew->ending = true;
-    if (crew->started > 0 && uni_comm_barrier(crew->peers[0], NULL) < 0)
-        uni_comm_abort(crew->peers[0], "the replicas end");
-    for (int i = 1; i <= crew->started; i++)
-        pthread_join(crew->threads[i], NULL);
-    for (int i = 0; crew->peers && i < crew->count; i++)
-        uni_comm_close(crew->peers[i]);
+    uni__team_free(crew->team);
     for (int i = 0; crew->replicas && i < crew->count; i++) {
         uni_replica_context *replica = &crew->replicas[i];
         forget_run(replica);
@@ -78,24 +65,17 @@ void uni__replica_team_free(uni__replica_team *crew)
         uni_tape_free(replica->tape);
     }
     free(crew->replicas);
-    free(crew->threads);
-    free(crew->peers);
+    free(crew->parts);
     free(crew);
 }
 
-/* Batch statistics over the replicas of this process, and by its first one over all processes. */
+/* Sums batch statistics over the replicas of this process; the first replica sums over all
+ * processes. */
 static int sum_statistics(void *context, float *values, size_t count, uni_error *err)
 {
     uni_replica_context *replica = context;
-    const uni_sync *outer = &replica->strategy->replica.sync;
-    if (replica->peers)
-        UNI_TRY(
-            uni_comm_all_reduce(replica->peers, values, values, count, UNI_F32, UNI_COMM_SUM, err));
-    if (!outer->sum)
-        return 0;
-    if (replica->local == 0)
-        UNI_TRY(outer->sum(outer->context, values, count, err));
-    return replica->peers ? uni_comm_broadcast(replica->peers, values, count, UNI_F32, 0, err) : 0;
+    return uni__team_sum(replica->crew->team, replica->local, values, count,
+                         &replica->strategy->updater.sync, err);
 }
 
 static int tape_threads(const uni_strategy *strategy)
@@ -106,49 +86,21 @@ static int tape_threads(const uni_strategy *strategy)
     return threads / strategy->replicas > 1 ? threads / strategy->replicas : 1;
 }
 
-/* Threads of the crew take no signals: those are the program's. */
-static int start_threads(uni__replica_team *crew, uni_error *err)
-{
-    sigset_t all, before;
-    int code = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (int i = 1; i < crew->count && code == 0; i++) {
-        code = pthread_create(&crew->threads[i], NULL, work, &crew->replicas[i]);
-        crew->started += code == 0;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (code == 0)
-        return 0;
-    uni_comm_abort(crew->peers[0], "a thread could not be started");
-    return uni_error_set_errno(err, code, "cannot start %d replicas", crew->count - 1);
-}
-
 static int fill_crew(uni__replica_team *crew, uni_error *err)
 {
     uni_strategy *strategy = crew->strategy;
-    size_t count = (size_t)crew->count;
-    crew->replicas = calloc(count, sizeof *crew->replicas);
-    crew->threads = calloc(count, sizeof *crew->threads);
-    if (!crew->replicas || !crew->threads)
+    crew->replicas = calloc((size_t)crew->count, sizeof *crew->replicas);
+    crew->parts = calloc((size_t)crew->count, sizeof *crew->parts);
+    if (!crew->replicas || !crew->parts)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %d replicas", crew->count);
-    if (count > 1) {
-        crew->peers = calloc(count, sizeof(uni_comm *));
-        if (!crew->peers)
-            return uni_error_set(err, UNI_ENOMEM, "no memory for %d replicas", crew->count);
-        UNI_TRY(uni_comm_open_threads(crew->peers, crew->count, NULL, err));
-    }
     for (int i = 0; i < crew->count; i++) {
         uni_replica_context *replica = &crew->replicas[i];
-        *replica = (uni_replica_context){ .strategy = strategy,
-                                          .crew = crew,
-                                          .local = i,
-                                          .peers = crew->peers ? crew->peers[i] : NULL };
+        *replica = (uni_replica_context){ .strategy = strategy, .crew = crew, .local = i };
         replica->sync = (uni_sync){ .context = replica, .sum = sum_statistics };
         UNI_TRY(uni_tape_new(&replica->tape,
                              &(uni_tape_options){ .threads = tape_threads(strategy) }, err));
     }
-    return count > 1 ? start_threads(crew, err) : 0;
+    return uni__team_new(&crew->team, crew->count, err);
 }
 
 static int make_crew(uni_strategy *strategy, uni_error *err)
@@ -159,7 +111,8 @@ static int make_crew(uni_strategy *strategy, uni_error *err)
     if (!crew)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the replicas of a strategy");
     crew->strategy = strategy;
-    crew->count = strategy->server ? 1 : strategy->replicas; /* its replicas are its workers */
+    /* With parameter servers, each worker is one replica. */
+    crew->count = strategy->server ? 1 : strategy->replicas;
     crew->values.crew = crew;
     int status = fill_crew(crew, err);
     if (status < 0) {
@@ -172,7 +125,7 @@ static int make_crew(uni_strategy *strategy, uni_error *err)
 
 /* ---- a run ---- */
 
-/* The first replica that failed by itself, not because another one did. */
+/* The first replica that failed by itself, not because of another. */
 static int first_error(const uni__replica_team *crew, uni_error *err)
 {
     const uni_replica_context *found = NULL;
@@ -194,27 +147,12 @@ static void merge_metrics(uni__replica_team *crew)
     for (int i = 0; i < crew->count; i++) {
         uni_replica_context *replica = &crew->replicas[i];
         for (size_t m = 0; m < replica->num_counted; m++)
-            uni_metric_merge(replica->counted[m].into, replica->counted[m].mine);
+            uni__metric_merge(replica->counted[m].into, replica->counted[m].mine);
     }
 }
 
-/* All replicas, and the meetings around them. The threads are gone when it fails. */
-static int run_crew(uni__replica_team *crew, uni_error *err)
-{
-    int status = crew->peers ? uni_comm_barrier(crew->peers[0], err) : 0;
-    if (status < 0)
-        return status;
-    take_turn(&crew->replicas[0]);
-    if (crew->peers)
-        status = uni_comm_barrier(crew->peers[0], err);
-    if (status < 0)
-        for (; crew->started > 0; crew->started--)
-            pthread_join(crew->threads[crew->started], NULL);
-    int failed = first_error(crew, err);
-    return failed < 0 ? failed : status;
-}
-
-/* A batch that is a rank's own (sharding OFF or by files): the global one is what all ranks have, in their order. */
+/* For a batch that belongs to this rank (sharding OFF or by files): the global batch is the
+ * concatenation of all ranks' batches, in rank order. */
 static int find_place(uni_strategy *strategy, uni_batch *batch, uni_error *err)
 {
     int64_t *sizes = calloc((size_t)strategy->size, sizeof *sizes);
@@ -230,8 +168,9 @@ static int find_place(uni_strategy *strategy, uni_batch *batch, uni_error *err)
     return status;
 }
 
-int uni_strategy_run(uni_strategy *strategy, uni_replica_function function, void *context,
-                     const uni_batch *batch, const uni_per_replica **values, uni_error *err)
+int uni_strategy_run(const uni_per_replica **values, uni_strategy *strategy,
+                     uni_replica_function function, void *context, const uni_batch *batch,
+                     uni_error *err)
 {
     if (!strategy->server)
         return uni__run_replicas(strategy, function, context, batch, values, err);
@@ -264,16 +203,9 @@ int uni__run_replicas(uni_strategy *strategy, uni_replica_function function, voi
     crew->context = context;
     crew->batch = batch;
     uni__pin(strategy, strategy->devices, &before);
-    int status = run_crew(crew, err);
+    uni__team_run(crew->team, take_turn, crew);
     uni__unpin(strategy, &before);
-    if (status < 0) {
-        (void)uni__give_up(strategy, status, err);
-        if (crew->peers) {
-            uni__replica_team_free(crew);
-            strategy->crew = NULL;
-        }
-        return status;
-    }
+    UNI_TRY(uni__give_up(strategy, first_error(crew, err), err));
     merge_metrics(crew);
     if (crew->replicas[0].current)
         strategy->steps++;

@@ -1,15 +1,20 @@
 /*
- * strategy.c - strategies as objects: making them, and placing models and optimizers.
+ * strategy.c - strategies as objects: creating them, and placing models and optimizers.
  *
- * There is one engine. none, one_device and mirrored are settings of its fit (replica threads); multi_worker gives it a uni_replica over a
- * communicator (multi_worker.c) and each rank's part of every global batch (distribute.c). Loops of one's own are run.c.
+ * There is one engine. none, one_device and mirrored are settings of its fit (replica threads).
+ * multi_worker gives it a uni__updater over a communicator (multi_worker.c) and each rank's part of
+ * every global batch (distribute.c). Custom loops are in run.c.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "strategy/internal.h"
+#include "tensor/shared.h"
+#include "strategy/devices.h"
+#include "nn/shared.h"
+#include "strategy/elastic.h"
 #include "strategy/server/internal.h"
+#include "base/options.h"
 
 static int seen_add(uni__seen *seen, uint64_t id, uni_error *err)
 {
@@ -38,7 +43,7 @@ int uni__give_up(uni_strategy *strategy, int status, const uni_error *err)
         return status;
     const char *sentence = err && err->message[0] ? err->message : "it failed without a message";
     uni_error_set(&strategy->ended, status, "%s", sentence);
-    /* The first reason counts: where another rank's is known already, this one is not heard. */
+    /* The first reason counts: if another rank's is already known, this one is ignored. */
     snprintf(reason, sizeof reason, "rank %d failed: %.*s", strategy->rank, (int)sizeof reason - 32,
              sentence);
     uni_comm_abort(strategy->comm, reason);
@@ -74,13 +79,14 @@ int uni_strategy_none(uni_strategy **out, uni_error *err)
 int uni_strategy_mirrored(uni_strategy **out, int devices, uni_error *err)
 {
     *out = NULL;
-    if (devices < 0 || devices > UNI_DEVICE_MAX_CPUS)
+    if (devices < 0 || devices > UNI__DEVICE_MAX_CPUS)
         return uni_error_set(err, UNI_EINVAL, "mirrored needs a positive number of devices, not %d",
                              devices);
-    return new_strategy(out, UNI__STRATEGY_MIRRORED, devices ? devices : uni_devices(NULL, 0), err);
+    return new_strategy(out, UNI__STRATEGY_MIRRORED, devices ? devices : uni__devices(NULL, 0),
+                        err);
 }
 
-/* The replicas' devices by their names; the strategy runs on nothing else. */
+/* Resolves the replicas' devices by name; the strategy runs on no others. */
 static int take_devices(uni_strategy *strategy, const char *const *names, uni_error *err)
 {
     int count = strategy->replicas;
@@ -90,7 +96,7 @@ static int take_devices(uni_strategy *strategy, const char *const *names, uni_er
     CPU_ZERO(&strategy->cpus);
     for (int i = 0; i < count; i++) {
         cpu_set_t cpus, both;
-        UNI_TRY(uni_device_parse(&strategy->devices[i], names[i], err));
+        UNI_TRY(uni__device_parse(&strategy->devices[i], names[i], err));
         uni__device_cpus(&cpus, &strategy->devices[i]);
         CPU_AND(&both, &cpus, &strategy->cpus);
         if (CPU_COUNT(&both) > 0)
@@ -120,7 +126,7 @@ int uni_strategy_mirrored_on(uni_strategy **out, int count, const char *const *d
                              uni_error *err)
 {
     *out = NULL;
-    if (count < 1 || count > UNI_DEVICE_MAX_CPUS || !devices)
+    if (count < 1 || count > UNI__DEVICE_MAX_CPUS || !devices)
         return uni_error_set(err, UNI_EINVAL, "mirrored needs a list of devices, got %d", count);
     return new_pinned(out, UNI__STRATEGY_MIRRORED, count, devices, err);
 }
@@ -133,9 +139,10 @@ int uni_strategy_one_device(uni_strategy **out, const char *device, uni_error *e
 int uni_strategy_multi_worker(uni_strategy **out, uni_comm *comm,
                               const uni_multi_worker_options *options, uni_error *err)
 {
-    static const uni_multi_worker_options defaults = { 0 };
     *out = NULL;
-    if (options && (options->replicas < 0 || options->replicas > UNI_DEVICE_MAX_CPUS))
+    UNI__OPTIONS(uni_multi_worker_options, options, take_comm, err);
+    static const uni_multi_worker_options defaults = { 0 };
+    if (options && (options->replicas < 0 || options->replicas > UNI__DEVICE_MAX_CPUS))
         return uni_error_set(err, UNI_EINVAL,
                              "multi_worker needs a positive number of replicas a worker, not %d",
                              options->replicas);
@@ -148,8 +155,8 @@ int uni_strategy_multi_worker(uni_strategy **out, uni_comm *comm,
                          options->replicas > 0 ? options->replicas : 1, err));
     uni_strategy *strategy = *out;
     strategy->comm = comm;
-    strategy->rank = uni_comm_rank(comm);
-    strategy->size = uni_comm_size(comm);
+    strategy->rank = uni_comm_info_of(comm)->rank;
+    strategy->size = uni_comm_info_of(comm)->size;
     strategy->check_every = options->check_every ? options->check_every : 100;
     strategy->owns_comm = options->take_comm;
     uni__multi_worker_init(strategy, options->local_statistics);
@@ -185,9 +192,8 @@ void uni_strategy_free(uni_strategy *strategy)
         return;
     uni__ps_free(strategy->server);
     uni__replica_team_free(strategy->crew);
-    uni_comm_buffer_free(strategy->fused.pages);
-    uni_comm_buffer_free(strategy->fused.gradients);
-    uni_comm_buffer_free(strategy->fused.factors);
+    uni__elastic_free(strategy);
+    uni__fused_free(&strategy->fused);
     if (strategy->owns_comm)
         uni_comm_close(strategy->comm);
     uni__parts_forget(strategy);
@@ -197,21 +203,17 @@ void uni_strategy_free(uni_strategy *strategy)
     free(strategy);
 }
 
-const char *uni_strategy_name(const uni_strategy *strategy)
+const uni_strategy_info *uni_strategy_info_of(const uni_strategy *strategy)
 {
     static const char *const names[] = { "none", "mirrored", "one_device", "multi_worker",
                                          "parameter_server" };
-    return names[strategy->kind];
-}
-
-int uni_strategy_num_replicas_in_sync(const uni_strategy *strategy)
-{
-    return strategy->replicas * strategy->size;
-}
-
-bool uni_strategy_is_chief(const uni_strategy *strategy)
-{
-    return strategy->rank == 0;
+    uni_strategy_info *info = &((uni_strategy *)strategy)->info;
+    *info = (uni_strategy_info){
+        .name = names[strategy->kind],
+        .num_replicas_in_sync = strategy->replicas * strategy->size,
+        .is_chief = strategy->rank == 0,
+    };
+    return info;
 }
 
 /* ---- the scope ---- */
@@ -219,7 +221,7 @@ bool uni_strategy_is_chief(const uni_strategy *strategy)
 const uni__placed *uni__placed_find(const uni_strategy *strategy, const uni_model *model)
 {
     for (size_t i = 0; i < strategy->num_placed; i++)
-        if (strategy->placed[i].model == uni_model_id(model))
+        if (strategy->placed[i].model == uni__model_id(model))
             return &strategy->placed[i];
     return NULL;
 }
@@ -236,8 +238,8 @@ static int remember(uni_strategy *strategy, const uni_model *model, uni_error *e
         strategy->placed = grown;
         found = &grown[strategy->num_placed++];
     }
-    *found = (uni__placed){ .model = uni_model_id(model),
-                            .optimizer = optimizer ? uni_optimizer_id(optimizer) : 0 };
+    *found = (uni__placed){ .model = uni__model_id(model),
+                            .optimizer = optimizer ? uni__optimizer_id(optimizer) : 0 };
     return optimizer ? seen_add(&strategy->optimizers, found->optimizer, err) : 0;
 }
 
@@ -248,10 +250,10 @@ static int place(uni_strategy *strategy, uni_model *model, uni_error *err)
         return uni_error_set(
             err, UNI_ESTATE,
             "the model has no weights yet: build it (give it its input shape) before it is placed");
-    if (strategy->comm) {
+    if (strategy->comm && !uni__elastic_joins(strategy)) {
         size_t weights = 0, states = 0;
         float *weight_data = uni_parameters_weights(store, &weights),
-              *state_data = uni_parameters_states(store, &states);
+              *state_data = uni__parameters_states(store, &states);
         UNI_TRY(uni__agree_on_model(strategy, model, err));
         UNI_TRY(uni_comm_broadcast(strategy->comm, weight_data, weights, UNI_F32, 0, err));
         UNI_TRY(uni_comm_broadcast(strategy->comm, state_data, states, UNI_F32, 0, err));
@@ -271,5 +273,5 @@ int uni_strategy_place_optimizer(uni_strategy *strategy, uni_optimizer *optimize
 {
     if (strategy->server)
         UNI_TRY(uni__ps_place(strategy->server, NULL, optimizer, err));
-    return seen_add(&strategy->optimizers, uni_optimizer_id(optimizer), err);
+    return seen_add(&strategy->optimizers, uni__optimizer_id(optimizer), err);
 }

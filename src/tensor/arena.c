@@ -1,17 +1,21 @@
 /*
- * arena.c - the memory of a step: bump allocation that is forgotten at once, with reuse of what is released meanwhile.
+ * arena.c - the memory of a step: bump allocation that is reset all at once, and reuse of blocks
+ * released within the step.
  *
- * Released blocks are kept in the order of their addresses and joined with free neighbours; an allocation takes the smallest that
- * fits, one that ends where the bump stands goes back to it. A step asks for the same sizes in the same order every time, so it finds the
- * same addresses, and there are only tens of free blocks at a time: a linear search is enough. When a step needed more than one chunk the
- * next reset joins them into one, so that a steady state neither allocates nor jumps between chunks. Called by the tape's thread.
+ * Released blocks are kept in address order and merged with free neighbors. An allocation takes the
+ * smallest block that fits; a block that ends at the bump pointer returns to it. Every step
+ * allocates the same sizes in the same order, so it gets the same addresses. Only tens of blocks
+ * are free at a time, so a linear search is enough. When a step needed more than one chunk, the
+ * next reset replaces them by a single one, so that a steady state neither allocates nor jumps
+ * between chunks. Called by the tape's thread.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include "tensor/internal.h"
 
-/* Under AddressSanitizer what is not allocated cannot be touched: free memory, released blocks, the rounding at the end. */
+/* Under AddressSanitizer unallocated memory is poisoned: free memory, released blocks, the rounding
+ * at the end. */
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #define CLOSE(memory, size) __asan_poison_memory_region(memory, size)
@@ -22,7 +26,7 @@
 #endif
 
 #define FIRST_CHUNK ((size_t)1 << 18)
-/* What is released beyond it is lost until the next step. */
+/* Blocks released beyond this number are lost until the next step. */
 #define MAX_FREE 256
 /* Smaller blocks are not worth the search. */
 #define SMALLEST_REUSED 1024
@@ -40,7 +44,7 @@ typedef struct block {
 struct uni__arena {
     chunk *current;
     size_t total;
-    block free[MAX_FREE]; /* by address; no two touch */
+    block free[MAX_FREE]; /* in address order; no two are adjacent */
     int num_free;
 };
 
@@ -96,7 +100,7 @@ void uni__arena_reset(uni__arena *arena)
         size_t total = arena->total;
         drop_chunks(arena);
         if (!add_chunk(arena, total))
-            return; /* the next allocation tries again with what it needs */
+            return; /* the next allocation retries */
     }
     if (!arena->current)
         return;
@@ -111,7 +115,7 @@ static void remove_free(uni__arena *arena, int index)
             (size_t)(arena->num_free - index) * sizeof arena->free[0]);
 }
 
-/* The beginning of the smallest free block that is large enough; NULL: none is. */
+/* Takes the smallest free block that is large enough, from its beginning; NULL: there is none. */
 static void *take_free(uni__arena *arena, size_t size)
 {
     int best = -1;
@@ -152,7 +156,7 @@ void *uni__arena_alloc(uni__arena *arena, size_t wanted)
     return memory;
 }
 
-/* Blocks never touch over chunks: there is a header between. */
+/* Blocks of different chunks are never adjacent: a header lies between. */
 void uni__arena_release(uni__arena *arena, void *memory, size_t size)
 {
     size = round_up(size ? size : 1);

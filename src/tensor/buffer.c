@@ -1,9 +1,11 @@
 /*
  * buffer.c - memory of flat buffers: weights, gradients, optimizer slots.
  *
- * Big ones are mapped on their own at a huge page's boundary and ask for huge pages: a step reads all of them once, and the prefetcher of the
- * processor stops at every page (best times of the 784-512-512-10 network: products 2 to 10 % less, update 5 to 27 %). They come zeroed
- * from the kernel, so what nobody touches is never resident, and go back to it at once. Small ones are malloc's. Any thread.
+ * Large buffers are mapped separately at a huge page boundary, with huge pages. A step reads all of
+ * them once, and the processor's prefetcher stops at every page boundary (best times of the
+ * 784-512-512-10 network: products 2 to 10 % less, update 5 to 27 %). The kernel provides them
+ * zeroed, so untouched memory is never resident, and unmapping returns them at once. Small buffers
+ * come from malloc. Any thread.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +14,7 @@
 #include "tensor/update.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
-/* Below it a huge page would be mostly empty. */
+/* Below this a huge page would be mostly empty. */
 #define WORTH_MAPPING ((size_t)3 << 19)
 
 static size_t bytes_of(size_t count)
@@ -21,7 +23,7 @@ static size_t bytes_of(size_t count)
     return bytes ? bytes : UNI__ALIGN;
 }
 
-/* Under AddressSanitizer all are malloc's, which has guards around them. */
+/* Under AddressSanitizer all buffers come from malloc, which has guards around them. */
 static bool is_mapped(size_t bytes)
 {
 #if defined(__SANITIZE_ADDRESS__)

@@ -1,15 +1,17 @@
 /*
- * conv_reference.c - convolution and its gradients as they are written in a textbook: what tests compare with and
- * what the tape option `reference` runs. Any thread.
+ * conv_reference.c - textbook convolution and its gradients. Tests compare with it, and the tape
+ * option `reference` runs it. Any thread.
  *
- * x (batch, height, width, in), kernel (kh, kw, in / groups, out), y (batch, out_height, out_width, out)
+ *   x       (batch, height, width, in)
+ *   kernel  (kh, kw, in / groups, out)
+ *   y       (batch, out_height, out_width, out)
  */
 #include <string.h>
 #include "tensor/onednn.h"
 
 typedef void (*visit)(void *context, int64_t x, int64_t kernel, int64_t y);
 
-/* All (x, kernel, y) index triples that multiply, in order of y. */
+/* Visits all (x, kernel, y) index triples that multiply, in order of y. */
 static void each(const uni__conv *c, visit body, void *context)
 {
     int64_t in = c->in / c->groups, out = c->out / c->groups;

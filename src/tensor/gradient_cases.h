@@ -1,4 +1,5 @@
-/* gradient_cases.h - the operations that gradient_test.c checks: a function that applies one, and its inputs' shapes. */
+/* gradient_cases.h - the operations that gradient_test.c checks: a function that applies one, and
+ * the shapes of its inputs. */
 
 #define BINARY(NAME, KIND)                                                                         \
     static uni_tensor *NAME(uni_tape *tape, uni_tensor **in)                                       \
@@ -147,7 +148,7 @@ CONV(conv_relu, .activation = UNI_ACTIVATION_RELU, .padding = UNI_PADDING_SAME)
 CONV(conv_swish, .activation = UNI_ACTIVATION_SWISH)
 CONV(conv_causal, .padding = UNI_PADDING_CAUSAL, .dilation = { 2 })
 
-/* The first layer of a network: nobody asks for the gradient of the image. */
+/* The first layer of a network: the image needs no gradient. */
 static uni_tensor *image_of(uni_tape *tape, int64_t channels)
 {
     static float pixels[40 * 9 * 7 * 3];
@@ -190,13 +191,13 @@ static uni_parameter *moving_mean, *moving_variance;
 static uni_tensor *batch_norm(uni_tape *tape, uni_tensor **in)
 {
     int64_t channels = uni_tensor_dim(in[0], -1);
-    if (!moving_store || uni_parameter_shape(moving_mean)[0] != channels) {
+    if (!moving_store || uni_parameter_info_of(moving_mean)->shape[0] != channels) {
         uni_parameters_free(moving_store);
         assert_int_equal(uni_parameters_new(&moving_store, NULL), 0);
-        assert_int_equal(uni_parameters_add(moving_store, &moving_mean, "m", UNI_PARAMETER_STATE, 1,
+        assert_int_equal(uni_parameters_add(&moving_mean, moving_store, "m", UNI_PARAMETER_STATE, 1,
                                             &channels, NULL),
                          0);
-        assert_int_equal(uni_parameters_add(moving_store, &moving_variance, "v",
+        assert_int_equal(uni_parameters_add(&moving_variance, moving_store, "v",
                                             UNI_PARAMETER_STATE, 1, &channels, NULL),
                          0);
         for (int64_t i = 0; i < channels; i++)
@@ -239,7 +240,7 @@ static uni_tensor *ids_of(uni_tape *tape, int64_t n, int64_t limit)
 
 static uni_tensor *embedding(uni_tape *tape, uni_tensor **in)
 {
-    return uni_op_embedding(tape, in[0], ids_of(tape, 11, 7)); /* some rows several times */
+    return uni_op_embedding(tape, in[0], ids_of(tape, 11, 7)); /* some rows repeat */
 }
 
 static uni_tensor *gather_axis1(uni_tape *tape, uni_tensor **in)
@@ -298,7 +299,7 @@ static uni_tensor *slice_last(uni_tape *tape, uni_tensor **in)
 static uni_tensor *split(uni_tape *tape, uni_tensor **in)
 {
     uni_tensor *parts[2] = { NULL };
-    (void)uni_op_split(tape, in[0], 1, 2, parts);
+    (void)uni__op_split(tape, in[0], 1, 2, parts);
     return uni_op_mul(tape, parts[0], parts[1]);
 }
 
@@ -347,7 +348,7 @@ static uni_tensor *attention_masked(uni_tape *tape, uni_tensor **in)
     return uni_op_attention(tape, in[0], in[1], in[2], 1, 0, false, mask);
 }
 
-/* Targets are made here: losses have no gradient for them. 0/1 by element, or classes. */
+/* Targets are made here, because losses have no gradient for them: 0/1 per element, or classes. */
 static uni_tensor *loss(uni_tape *tape, uni_loss_kind kind, uni_tensor *prediction, float parameter)
 {
     uni_tensor *target =
@@ -411,7 +412,7 @@ static uni_tensor *loss_sparse_logits(uni_tape *tape, uni_tensor **in)
         }                                                                                          \
     }
 
-/* Too big for differences: only against the plain version. */
+/* Too big for differences: compared only with the plain version. */
 #define BIG(NAME, LOW, HIGH, ...)                                                                  \
     {                                                                                              \
         .name = #NAME, .build = NAME, .low = LOW, .high = HIGH, .big_only = true, .shapes = {      \

@@ -1,7 +1,8 @@
 /*
- * gradient_test.c - the gradient of every operation against finite differences of its forward pass, on the plain kernels, the
- * fast ones with one thread and with three. Every case runs a second time with its operation used twice, so that gradients are added
- * up and not only set, and once with bigger inputs, where the fast version must agree with the plain one.
+ * gradient_test.c - compares the gradient of every operation with finite differences of its forward
+ * pass, on the plain kernels, and on the fast ones with one thread and with three. Every case runs
+ * a second time with its operation used twice, so that gradients are added and not only set. It
+ * also runs once with larger inputs, where the fast version must agree with the plain one.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,10 +21,11 @@ typedef uni_tensor *(*build_function)(uni_tape *tape, uni_tensor **in);
 typedef struct gradient_case {
     const char *name;
     build_function build;
-    float low, high; /* of the inputs' values */
-    int64_t shapes[MAX_INPUTS]
-                  [UNI_TENSOR_MAX_DIMS + 1]; /* number of axes, then the axes; -1: no such input */
-    int batch_axis; /* grows 40-fold in the big run; -1: none of its own */
+    float low, high; /* range of the inputs' values */
+    /* Number of axes, then the axes; -1: no such input. */
+    int64_t shapes[MAX_INPUTS][UNI_TENSOR_MAX_DIMS + 1];
+    /* Grows 40-fold in the big run; -1: none. */
+    int batch_axis;
     bool big_only;
 } gradient_case;
 
@@ -53,12 +55,12 @@ static void problem_make(problem *p, const gradient_case *c, int64_t growth)
         if (ndim > 1 && shape[0] > 1 && c->batch_axis == 0 && shape[0] == c->shapes[0][1])
             shape[0] *= growth;
         assert_int_equal(
-            uni_parameters_add(p->store, &p->in[i], "x", UNI_PARAMETER_WEIGHT, ndim, shape, NULL),
+            uni_parameters_add(&p->in[i], p->store, "x", UNI_PARAMETER_WEIGHT, ndim, shape, NULL),
             0);
         p->count++;
     }
     for (int i = 0; i < p->count; i++)
-        for (size_t k = 0; k < uni_parameter_size(p->in[i]); k++)
+        for (size_t k = 0; k < uni_parameter_info_of(p->in[i])->size; k++)
             uni_parameter_data(p->in[i])[k] = next_random(c->low, c->high);
 }
 
@@ -70,7 +72,8 @@ static uni_tensor *run(uni_tape *tape, const problem *p, build_function build)
     return build(tape, in);
 }
 
-/* Weights of the scalar that is differentiated: different for each element, so that no error cancels. */
+/* Weights of the scalar that is differentiated. Each element has another one, so that no errors
+ * cancel. */
 static float weight(size_t i)
 {
     return 0.5f + (float)((i * 7919) % 101) / 101.0f;
@@ -109,7 +112,8 @@ static float *gradients(uni_tape *tape, const problem *p, build_function build, 
     uni_tensor *in[MAX_INPUTS] = { NULL }, *loss = NULL;
     for (int i = 0; i < p->count; i++)
         in[i] = uni_tape_parameter(tape, p->in[i]);
-    /* hidden: a copy of the inputs as intermediate tensors, so that both ways of receiving gradients are used */
+    /* Copies the inputs into intermediate tensors, so that both ways of receiving gradients are
+     * used. */
     for (int i = 0; times > 1 && i < p->count; i++)
         in[i] = uni_op_scale(tape, in[i], 1, 0);
     for (int i = 0; i < times; i++) {
@@ -132,7 +136,8 @@ static void expect_close(const gradient_case *c, const char *what, const problem
                          const float *got, const double *expected, double tolerance)
 {
     for (int i = 0; i < p->count; i++) {
-        size_t offset = uni_parameter_offset(p->in[i]), n = uni_parameter_size(p->in[i]);
+        size_t offset = uni_parameter_info_of(p->in[i])->offset,
+               n = uni_parameter_info_of(p->in[i])->size;
         double largest = 0;
         for (size_t k = 0; k < n; k++)
             largest = fmax(largest, fabs(expected[offset + k]));
@@ -162,17 +167,17 @@ static void check_differences(const gradient_case *c, uni_tape *tape, const char
     double *expected = calloc(size + 1, sizeof(double)), middle = value(tape, &p, c->build);
     size_t total = 0, kinks = 0;
     for (int i = 0; i < p.count; i++)
-        for (size_t k = 0; k < uni_parameter_size(p.in[i]); k++, total++) {
+        for (size_t k = 0; k < uni_parameter_info_of(p.in[i])->size; k++, total++) {
             float *x = &uni_parameter_data(p.in[i])[k], kept = *x, step = 4e-3f;
-            size_t at = uni_parameter_offset(p.in[i]) + k;
+            size_t at = uni_parameter_info_of(p.in[i])->offset + k;
             *x = kept + step;
             double right = (value(tape, &p, c->build) - middle) / ((double)*x - kept);
             *x = kept - step;
             double left = (middle - value(tape, &p, c->build)) / (kept - (double)*x);
             *x = kept;
             expected[at] = (right + left) / 2;
-            if (fabs(right - left) >
-                0.02 * fmax(1, fabs(expected[at]))) { /* a corner: no derivative to compare with */
+            /* A corner has no derivative to compare with. */
+            if (fabs(right - left) > 0.02 * fmax(1, fabs(expected[at]))) {
                 expected[at] = got[at];
                 kinks++;
             }
@@ -190,7 +195,8 @@ static void check_differences(const gradient_case *c, uni_tape *tape, const char
     uni_parameters_free(p.store);
 }
 
-/* Bigger inputs: results and gradients of the fast kernels, also on threads, against the plain ones. */
+/* Larger inputs: compares results and gradients of the fast kernels, with and without threads, with
+ * the plain ones. */
 static void check_big(const gradient_case *c, uni_tape *plain, uni_tape *fast, const char *what)
 {
     problem p;
@@ -231,6 +237,7 @@ static void check_case(void **state)
     uni_tape_free(threads);
 }
 
+#include "tensor/shared.h"
 #include "tensor/gradient_cases.h"
 
 int main(void)

@@ -1,9 +1,10 @@
 /*
- * kernels.h - the table of inner loops: one for each instruction set, and the plain reference one.
+ * kernels.h - the table of inner loops: one for each instruction set, and the plain reference.
  *
- * kernels_reference.c is what tests compare with: short loops, libm, sums in double. kernels_simd.h is the fast version, compiled
- * once for the baseline and once for AVX2 with FMA; uni__tensor_kernels_best picks at run time. Shapes are in the comments; all arrays are
- * dense and row-major; no kernel allocates or uses threads. Only for src/tensor.
+ * Tests compare with kernels_reference.c: short loops, libm, sums in double. kernels_simd.h is the
+ * fast version, compiled once for the baseline and once for AVX2 with FMA; uni__tensor_kernels_best
+ * selects at run time. The comments give the shapes. All arrays are dense and row-major. No kernel
+ * allocates or uses threads. Only for src/tensor.
  */
 #ifndef UNISONO_TENSOR_KERNELS_H
 #define UNISONO_TENSOR_KERNELS_H
@@ -12,26 +13,28 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <unisono/ops.h>
+#include "tensor/descent.h"
 #include "tensor/update.h"
 
 typedef struct uni__dropout {
     uint64_t seed;
     uint32_t step, stream;
-    uint64_t first; /* row 0's place in the global batch */
-    uint32_t threshold; /* keep when the draw is >= it */
+    uint64_t first; /* row 0's position in the global batch */
+    uint32_t threshold; /* keep when the draw is not below it */
     float keep_scale;
 } uni__dropout;
 
-/* c[m, n] = op(a) op(b) + (add ? c : 0); op(a) is m x k, op(b) is k x n; ld: floats from row to row as stored. */
+/* c[m, n] = op(a) op(b) + (add ? c : 0); op(a) is m x k, op(b) is k x n; ld: floats from row to row
+ * as stored. */
 typedef struct uni__product {
     bool transpose_a, transpose_b, add;
     int64_t m, n, k;
     const float *a, *b;
     float *c;
     int64_t lda, ldb, ldc;
-    const uni_descent *descent; /* c = keep c - rate op(a) op(b); NULL: as `add` says */
+    const uni__descent *descent; /* c = keep c - rate op(a) op(b); NULL: as `add` says */
 } uni__product;
-/* Floats that the `gemm` kernel needs for itself. */
+/* Floats of scratch memory that the `gemm` kernel needs. */
 #define UNI__GEMM_SCRATCH (256 * 272)
 
 /* A convolution, channels-last, 2 spatial axes (1-d ones have height 1). */
@@ -48,17 +51,20 @@ typedef struct uni__conv {
 /* A 3 x 3 convolution with strides 1 (kernels_winograd.h); channels are multiples of 16. */
 typedef struct uni__winograd {
     uni__conv conv;
-    size_t tiles, block; /* of 2 x 2 results, in all and at a time */
+    /* 2 x 2 results each: total number of tiles, and tiles per block. */
+    size_t tiles, block;
     const float *x, *u, *bias; /* forward; bias may be NULL */
     float *y;
     const float *dy; /* weights */
 } uni__winograd;
 
-/* A convolution of images with few channels (kernels_thin.h), strides 1; `out` is a multiple of 16. */
+/* A convolution of images with few channels (kernels_thin.h), strides 1; `out` is a multiple of
+ * 16. */
 #define UNI__THIN_MOST_TAPS 64
 typedef struct uni__thin {
     uni__conv conv;
-    const float *x, *kernel, *bias; /* bias may be NULL; the backward pass needs x only */
+    /* bias may be NULL; the backward pass reads only x. */
+    const float *x, *kernel, *bias;
     float *y;
     const float *dy; /* backward */
 } uni__thin;
@@ -67,7 +73,7 @@ typedef struct uni__tensor_kernels {
     const char *name;
     /* y[n] = f(x[n]); y may be x */
     void (*activation)(uni_activation kind, float alpha, const float *x, float *y, size_t n);
-    /* dx[n] = dy[n] f'(x[n]); x or y is read as uni__activation_from_output says; dx may be dy */
+    /* dx[n] = dy[n] f'(x[n]); reads x or y as uni__activation_from_output says; dx may be dy */
     void (*activation_backward)(uni_activation kind, float alpha, const float *x, const float *y,
                                 const float *dy, float *dx, size_t n);
     void (*unary)(uni_unary kind, const float *x, float *y, size_t n);
@@ -79,8 +85,8 @@ typedef struct uni__tensor_kernels {
     /* dx[n] = dy[n] * d(a op b)/da (which 0) or /db (which 1); dx may be dy */
     void (*binary_backward)(uni_binary kind, int which, const float *a, int a_step, const float *b,
                             int b_step, const float *dy, float *dx, size_t n);
-    void (*scale)(const float *x, float *y, size_t n, float multiply,
-                  float add); /* y = multiply x + add */
+    /* y = multiply x + add */
+    void (*scale)(const float *x, float *y, size_t n, float multiply, float add);
     /* y[rows, cols] = f(y + bias[cols]), bias may be NULL */
     void (*bias_activation)(float *y, const float *bias, size_t rows, size_t cols,
                             uni_activation kind);
@@ -99,7 +105,7 @@ typedef struct uni__tensor_kernels {
     /* x[rows, cols], gamma, beta[cols] or NULL; keeps mean[rows], rstd[rows] */
     void (*layer_norm)(const float *x, const float *gamma, const float *beta, float *y, float *mean,
                        float *rstd, size_t rows, size_t cols, float epsilon);
-    /* dgamma, dbeta[cols] are added to (NULL: not wanted); dx may be NULL */
+    /* dgamma, dbeta[cols] are added to (NULL: not needed); dx may be NULL */
     void (*layer_norm_backward)(const float *x, const float *gamma, const float *mean,
                                 const float *rstd, const float *dy, float *dx, bool add,
                                 float *dgamma, float *dbeta, size_t rows, size_t cols);
@@ -118,11 +124,12 @@ typedef struct uni__tensor_kernels {
     /* y[rows, cols] = keep ? x * keep_scale : 0; the same call with dy gives dx; y may be x */
     void (*dropout)(const float *x, float *y, size_t rows, size_t cols,
                     const uni__dropout *dropout);
-    /* n numbers from block `first` of the stream on (update.h) */
+    /* n numbers of the stream, starting at block `first` (update.h) */
     void (*uniform)(float *out, size_t n, uint64_t first, const uni__uniform *uniform);
     /* max(x[n]) over a window: y[i] = max(y[i], x[i]), where[i] = index when larger */
     void (*max_merge)(const float *x, float *y, int32_t *where, int32_t index, size_t n);
-    /* loss over rows of cols for the pointwise kinds: out[rows] = mean of terms; see uni_loss_kind */
+    /* loss over rows of cols for the pointwise kinds: out[rows] = mean of terms; see
+     * uni_loss_kind */
     void (*pointwise_loss)(uni_loss_kind kind, const float *target, const float *prediction,
                            float *out, size_t rows, size_t cols, float parameter);
     /* dprediction[rows, cols] = dout[rows] * d(loss)/d(prediction) */
@@ -130,9 +137,11 @@ typedef struct uni__tensor_kernels {
                                     const float *prediction, const float *dout, float *dprediction,
                                     size_t rows, size_t cols, float parameter);
     void (*add_in_place)(float *into, const float *from, size_t n);
-    /* a product on this thread; scratch: UNI__GEMM_SCRATCH floats. NULL in a table that has none of its own */
+    /* a product on this thread; scratch: UNI__GEMM_SCRATCH floats. NULL in a table without its
+     * own */
     void (*gemm)(const uni__product *product, float *scratch);
-    /* u[16, out / 16, in, 16] from kernel[3, 3, in, out]. All four are NULL where there is no gemm. */
+    /* u[16, out / 16, in, 16] from kernel[3, 3, in, out]. All four are NULL in a table without
+     * gemm. */
     void (*winograd_kernel)(const float *kernel, size_t in, size_t out, float *u);
     /* y of the tiles [begin, end); scratch: 16 (block + 1) (in + out) floats */
     void (*winograd_forward)(const uni__winograd *w, size_t begin, size_t end, float *scratch);
@@ -141,9 +150,10 @@ typedef struct uni__tensor_kernels {
                              float *du);
     /* dkernel[3, 3, in, out] from du */
     void (*winograd_kernel_back)(const float *du, size_t in, size_t out, float *dkernel);
-    /* y of the images [begin, end); frame: (out_height + kernel_height - 1) (out_width + kernel_width - 1) in floats */
+    /* y of the images [begin, end); frame: (out_height + kernel_height - 1) (out_width +
+     * kernel_width - 1) in floats */
     void (*thin_forward)(const uni__thin *t, size_t begin, size_t end, float *frame);
-    /* dkernel[taps, out] and dbias[out] of them, from dy times the activation's slope */
+    /* dkernel[taps, out] and dbias[out] of these images, from dy times the activation's slope */
     void (*thin_backward)(const uni__thin *t, size_t begin, size_t end, float *frame,
                           float *dkernel, float *dbias);
     /* updates: see update.h */

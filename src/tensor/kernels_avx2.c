@@ -1,6 +1,7 @@
 /*
- * kernels_avx2.c - the fast inner loops for processors with AVX2 and FMA. Nothing in here may run before uni__tensor_kernels_best has
- * looked at the processor. No function of other headers is compiled with these instructions: only static ones.
+ * kernels_avx2.c - the fast inner loops for processors with AVX2 and FMA. Nothing in here may run
+ * before uni__tensor_kernels_best has checked the processor. All functions compiled with these
+ * instructions are static; none comes from another header.
  */
 #if defined(__x86_64__)
 #include <math.h>

@@ -1,4 +1,5 @@
-/* kernels_base.c - the fast inner loops for any processor that the compiler was told of (x86-64: SSE2), and the choice. */
+/* kernels_base.c - the fast inner loops for the compiler's target processor (x86-64: SSE2), and the
+ * selection of the table. */
 #define KERNELS uni__tensor_kernels_base
 #define KERNELS_NAME "base"
 #include "tensor/kernels_simd.h"

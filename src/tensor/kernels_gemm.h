@@ -1,11 +1,12 @@
 /*
- * kernels_gemm.h - matrix products in tiles of 6 x 16 whose sums stay in registers. Included before kernels_step.h by
- * kernels_avx2.c only.
+ * kernels_gemm.h - matrix products in tiles of 6 x 16 whose sums stay in registers. Included before
+ * kernels_step.h by kernels_avx2.c only.
  *
- * c[m, n] (+)= op(a) op(b). b is copied in blocks of DEPTH x WIDTH into panels of 16 columns, which the inner loop reads from end to end:
- * row strides that are a power of two (512 floats) otherwise fall into a few sets of the cache, which is what holds dnnl_sgemm's
- * path without a copy at 64 of 112 GFLOP/s on (64, 784) x (784, 512). a is read where it is. Rows are taken in groups of ROWS, so that a
- * panel (16 KB) is used from the first-level cache many times.
+ * c[m, n] (+)= op(a) op(b). b is copied in blocks of DEPTH x WIDTH into panels of 16 columns, which
+ * the inner loop reads sequentially. Otherwise row strides that are a power of two (512 floats) map
+ * to a few sets of the cache; this holds dnnl_sgemm's path without a copy at 64 of 112 GFLOP/s on
+ * (64, 784) x (784, 512). a is read in place. Rows are processed in groups of ROWS, so that a panel
+ * (16 KB) is used from the first-level cache many times.
  */
 
 #define TILE_ROWS 6
@@ -14,7 +15,8 @@
 #define WIDTH 256
 #define ROWS 72
 
-/* One tile: rows x cols (16, at the edge fewer) of c = beta c + alpha a b. Element (i, p) of a is a[i * a_row + p * a_step]. */
+/* Computes one tile: rows x cols (16, fewer at the edge) of c = beta c + alpha a b. Element (i, p)
+ * of a is a[i * a_row + p * a_step]. */
 INLINE void tile(int rows, size_t cols, size_t depth, const float *a, size_t a_row, size_t a_step,
                  const float *b, float *c, size_t ldc, float alpha, float beta)
 {
@@ -39,7 +41,8 @@ INLINE void tile(int rows, size_t cols, size_t depth, const float *a, size_t a_r
     }
 }
 
-/* All tiles of one panel over `rows` rows. The two orders of a are compiled apart, so that its stride is a constant. */
+/* All tiles of one panel over `rows` rows. The two orders of a are compiled separately, so that the
+ * stride is a constant. */
 INLINE void panel(size_t rows, size_t cols, size_t depth, const float *a, size_t a_row,
                   size_t a_step, const float *b, float *c, size_t ldc, float alpha, float beta)
 {
@@ -116,7 +119,8 @@ INLINE void transpose8(const float *from, size_t ld, float *to)
     }
 }
 
-/* packed[panel][depth][16] = op(b)[first .. first + depth, column .. column + cols], missing columns 0 */
+/* packed[panel][depth][16] = op(b)[first .. first + depth, column .. column + cols], missing
+ * columns 0 */
 static void pack(const uni__product *g, size_t first, size_t depth, size_t column, size_t cols,
                  float *packed)
 {
@@ -138,8 +142,8 @@ static void pack(const uni__product *g, size_t first, size_t depth, size_t colum
             continue;
         }
         const float *from = g->b + (column + j) * ldb + first;
-        for (size_t p = 0; p < depth;
-             p += 8) { /* eight of each of b's rows at a time: lines are read once */
+        /* Eight of each of b's rows at a time, so that each line is read once. */
+        for (size_t p = 0; p < depth; p += 8) {
             size_t part = eight_of(depth - p);
             if (part == 8 && width == TILE_COLS) {
                 transpose8(from + p, ldb, packed + p * TILE_COLS);
@@ -153,11 +157,11 @@ static void pack(const uni__product *g, size_t first, size_t depth, size_t colum
     }
 }
 
-/* What the next block will be packed from, asked for a few lines at a time while tiles of this one are computed. Only where b is transposed: there its rows lie
- * next to each other. */
+/* Prefetches the source of the next block, a few lines at a time, while tiles of this one are
+ * computed. Only when b is transposed, where its rows are adjacent. */
 typedef struct ahead {
     const char *at, *end;
-    size_t lines; /* a tile */
+    size_t lines; /* per tile */
 } ahead;
 
 INLINE void look_ahead(ahead *next)
@@ -177,7 +181,8 @@ static ahead ahead_of(const uni__product *g, size_t column, size_t cols)
                     (end - column) * bytes / 64 / tiles + 1 };
 }
 
-/* Tiles of `rows` rows by a group of panels that fits the first-level cache together: c is written in runs of whole lines. */
+/* Tiles of `rows` rows by a group of panels that together fit the first-level cache: c is written
+ * in runs of whole lines. */
 static void group(const uni__product *g, size_t row, size_t rows, size_t first, size_t depth,
                   size_t cols, const float *packed, float *c, float alpha, float beta, ahead *next)
 {

@@ -1,6 +1,7 @@
 /*
- * kernels_reference.c - the plain version of every inner loop: one line of mathematics each, libm, in double. Tests compare the fast
- * tables with this one, and the tape option `reference` runs it. See kernels.h for the shapes. Any thread.
+ * kernels_reference.c - the plain version of every inner loop: one line of mathematics each, with
+ * libm, in double. Tests compare the fast tables with this one, and the tape option `reference`
+ * runs it. See kernels.h for the shapes. Any thread.
  */
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /*
- * kernels_reference_step.h - the plain version of what a step has besides its layers: random numbers, losses, optimizers. Included by kernels_reference.c only, as
- * kernels_step.h by the fast versions. Shapes are in kernels.h.
+ * kernels_reference_step.h - the plain version of the parts of a step that are not layers: random
+ * numbers, losses, optimizers. Included by kernels_reference.c only, as kernels_step.h is by the
+ * fast versions. Shapes are in kernels.h.
  */
 
 static void uniform(float *out, size_t n, uint64_t first, const uni__uniform *u)

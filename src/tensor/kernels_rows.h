@@ -1,6 +1,7 @@
 /*
- * kernels_rows.h - second part of the fast loops: reductions, softmax, normalisation, columns. Included after kernels_simd.h.
- * Long sums are taken in blocks, so that the error does not grow with the length.
+ * kernels_rows.h - second part of the fast loops: reductions, softmax, normalization, columns.
+ * Included after kernels_simd.h. Long sums are made in blocks, so that the error does not grow with
+ * the length.
  */
 
 static float row_sum(const float *x, size_t n)

@@ -1,7 +1,8 @@
 /*
- * kernels_simd.h - the fast inner loops, included by kernels_base.c and kernels_avx2.c, which define KERNELS and KERNELS_NAME. See
- * kernels.h for the shapes. Loops over eight floats where functions are computed, plain loops that the compiler vectorises elsewhere;
- * UNI__INDEPENDENT because in-place calls (same pointer, same index) are allowed and nothing else overlaps.
+ * kernels_simd.h - the fast inner loops, included by kernels_base.c and kernels_avx2.c, which
+ * define KERNELS and KERNELS_NAME. See kernels.h for the shapes. Functions are computed in loops
+ * over eight floats; the rest are plain loops that the compiler vectorizes. UNI__INDEPENDENT is
+ * safe because in-place calls (same pointer, same index) are allowed and nothing else overlaps.
  */
 #include <math.h>
 #include <stdbool.h>
@@ -9,7 +10,7 @@
 #include "tensor/kernels.h"
 #include "tensor/simd_math.h"
 
-/* i: the first of m (8, at the end fewer) floats */
+/* i: the first of m floats (8, fewer at the end) */
 #define EACH8(n) for (size_t i = 0, m = eight_of(n); i < (n); i += 8, m = eight_of((n)-i))
 #define SIMPLE_LOOP UNI__INDEPENDENT for (size_t i = 0; i < n; i++)
 
@@ -57,7 +58,8 @@ INLINE v8 activation8(uni_activation kind, float alpha, v8 x)
     }
 }
 
-/* x or y holds the argument or the result, as uni__activation_from_output says; the other is not read. */
+/* x or y holds the argument or the result, as uni__activation_from_output says; the other is not
+ * read. */
 INLINE v8 slope8(uni_activation kind, float alpha, v8 x, v8 y)
 {
     v8 zero = splat(0), one = splat(1);
@@ -104,7 +106,7 @@ INLINE v8 slope8(uni_activation kind, float alpha, v8 x, v8 y)
     }
 }
 
-/* One loop for each kind, so that the switch is outside of it. */
+/* One loop per kind, so that the switch is outside the loop. */
 #define ALL_ACTIVATIONS(X)                                                                         \
     X(RELU)                                                                                        \
     X(LEAKY_RELU)                                                                                  \
@@ -326,8 +328,8 @@ static void bias_activation(float *y, const float *bias, size_t rows, size_t col
     }
 }
 
-/* Sums of columns are taken in blocks of rows, so that many rows do not lose digits, and over tiles of columns whose
- * sums stay in registers: 8 vectors are 4 whole cache lines of each row. */
+/* Column sums are made in blocks of rows, so that many rows do not lose digits, and over tiles of
+ * columns whose sums stay in registers: 8 vectors are 4 whole cache lines of each row. */
 #define ROW_BLOCK 256
 
 /* Calls tile(first column, vectors, floats in the last vector) over all columns. */

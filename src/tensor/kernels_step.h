@@ -1,6 +1,6 @@
 /*
- * kernels_step.h - third part of the fast loops: dropout, random numbers, pointwise losses, optimizer updates, and the table. Included
- * after kernels_rows.h.
+ * kernels_step.h - third part of the fast loops: dropout, random numbers, pointwise losses,
+ * optimizer updates, and the table. Included after kernels_rows.h.
  */
 
 #define LANES 8
@@ -11,7 +11,8 @@ typedef uint32_t u8 __attribute__((vector_size(4 * LANES)));
 INLINE void multiply_wide(u8 x, uint32_t factor, u8 *high, u8 *low)
 {
 #ifdef SIMD_BLEND
-    /* The instruction multiplies every other lane. The compiler finds it in no form of the loop below (30 ns a block against 6). */
+    /* The instruction multiplies every other lane. The compiler does not generate it for any form
+     * of the loop below (30 ns per block against 6). */
     typedef int s8 __attribute__((vector_size(4 * LANES)));
     typedef uint64_t wide __attribute__((vector_size(4 * LANES)));
     s8 by = (s8)((u8){ 0 } + factor);
@@ -28,7 +29,7 @@ INLINE void multiply_wide(u8 x, uint32_t factor, u8 *high, u8 *low)
 #endif
 }
 
-/* Philox 4x32-10 of LANES blocks, whose counters differ in the first word by their number. */
+/* Philox 4x32-10 of LANES blocks; the first word of each counter differs by the lane number. */
 static void philox_lanes(uint32_t out[4][LANES], const uint32_t counter[4], uint32_t k0,
                          uint32_t k1)
 {
@@ -50,7 +51,8 @@ static void philox_lanes(uint32_t out[4][LANES], const uint32_t counter[4], uint
     memcpy(out[3], &c3, sizeof c3);
 }
 
-/* Element e of a row uses block e / 64 * 8 + e % 8, draw e / 8 % 8: so that eight neighbours come from eight lanes. */
+/* Element e of a row uses block e / 64 * 8 + e % 8, draw e / 8 % 8, so that eight neighbors come
+ * from eight lanes. */
 static void dropout(const float *x, float *y, size_t rows, size_t cols, const uni__dropout *d)
 {
     for (size_t r = 0; r < rows; r++, x += cols, y += cols)
@@ -72,7 +74,7 @@ static void dropout(const float *x, float *y, size_t rows, size_t cols, const un
         }
 }
 
-/* Element 4 b + w of the whole is word w of block b; `first` is the block of out[0]. */
+/* Element 4 b + w of the stream is word w of block b; `first` is the block of out[0]. */
 static void uniform(float *out, size_t n, uint64_t first, const uni__uniform *u)
 {
     double width = u->high - u->low;

@@ -1,7 +1,8 @@
 /*
- * kernels_test.c - the fast tables of inner loops against the plain one: every length around the vector width, values at the
- * edges (0, huge, tiny, NaN, infinities), in place and not, and the optimizer passes over several steps. Values of exp, log, tanh and
- * erf come from libm through the plain table.
+ * kernels_test.c - compares the fast tables of inner loops with the plain one: every length around
+ * the vector width, edge values (0, huge, tiny, NaN, infinities), in place and not, and the
+ * optimizer passes over several steps. Values of exp, log, tanh and erf come from libm through the
+ * plain table.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,7 +60,7 @@ static void activations(void **state)
         for (int kind = UNI_ACTIVATION_LINEAR; kind <= UNI_ACTIVATION_RELU6; kind++) {
             uni__tensor_kernels_reference.activation((uni_activation)kind, 0.7f, x, expected, n);
             tables[t]->activation((uni_activation)kind, 0.7f, x, got, n);
-            /* gelu and swish of -infinity are 0 * infinity in any formula but a case of its own */
+            /* gelu and swish of -infinity are 0 * infinity in any formula without a special case */
             size_t known = kind == UNI_ACTIVATION_GELU || kind == UNI_ACTIVATION_GELU_TANH ||
                                    kind == UNI_ACTIVATION_SWISH || kind == UNI_ACTIVATION_SOFTSIGN
                                ? n - 5
@@ -75,7 +76,7 @@ static void activations(void **state)
         }
 }
 
-/* A training that has diverged says so: no activation and no loss makes a number of NaN. */
+/* A diverged training must be visible: no activation or loss turns NaN into a number. */
 static void nan_stays(void **state)
 {
     (void)state;
@@ -136,7 +137,7 @@ static void lengths_around_the_vector(void **state)
                     if (kind == UNI_BINARY_POW)
                         continue;
                     for (size_t i = 0; i < 200; i++)
-                        got[i] = expected[i] = 77; /* nothing behind the end may change */
+                        got[i] = expected[i] = 77; /* guard: nothing past the end may change */
                     uni__tensor_kernels_reference.binary((uni_binary)kind, a, steps & 1, b,
                                                          steps >> 1, expected, n);
                     tables[t]->binary((uni_binary)kind, a, steps & 1, b, steps >> 1, got, n);
@@ -165,7 +166,7 @@ static void lengths_around_the_vector(void **state)
         }
 }
 
-/* A million ones and small numbers: blocks keep the digits. */
+/* A million ones and small numbers: summing in blocks keeps the digits. */
 static void long_sums_keep_their_digits(void **state)
 {
     (void)state;
@@ -223,9 +224,10 @@ static void uniform_draws_are_the_same_everywhere(void **state)
     }
 }
 
-/* c[m, n] (+)= op(a) op(b) by the definition, against every edge of the tiles, with row strides longer than the rows. */
+/* Compares c[m, n] (+)= op(a) op(b) with the definition at every edge of the tiles, with row
+ * strides longer than the rows. */
 static void check_product(const uni__tensor_kernels *k, bool ta, bool tb, bool add,
-                          const uni_descent *descent, int64_t m, int64_t n, int64_t depth)
+                          const uni__descent *descent, int64_t m, int64_t n, int64_t depth)
 {
     int64_t lda = (ta ? m : depth) + 3, ldb = (tb ? depth : n) + 1, ldc = n + 2;
     float *a = malloc((size_t)((ta ? depth : m) * lda) * sizeof(float));
@@ -271,11 +273,12 @@ static void products_by_the_definition(void **state)
                 for (size_t j = 0; j < 8; j++)
                     for (int d = 0; d < 2; d++)
                         check_product(tables[t], flags & 1, flags & 2, flags & 4,
-                                      d ? &(uni_descent){ .rate = 0.5f, .keep = 0.75f } : NULL,
+                                      d ? &(uni__descent){ .rate = 0.5f, .keep = 0.75f } : NULL,
                                       rows[i], cols[j], depths[(i + j) % 6]);
 }
 
-/* Sums of 288 and of 800 products: the distance from the sum in double must be that of a direct sum in float, within a factor of 4. */
+/* Sums of 288 and of 800 products: the error against the sum in double must be within a factor of 4
+ * of that of a direct sum in float. */
 enum { SIDE = 10, IN = 32, OUT = 48, IMAGES = 8 };
 
 static double direct_sum(const float *x, const float *kernel, int64_t row, int64_t col, int64_t out,
@@ -333,7 +336,7 @@ static void convolutions_keep_their_digits(void **state)
             worst_plain = fmax(worst_plain, fabs(plain - sum));
         }
         assert_true(worst <= 4 * worst_plain);
-        w.dy = y; /* as good as any */
+        w.dy = y; /* any values would do */
         k->winograd_weights(&w, 0, w.tiles, scratch, u);
         k->winograd_kernel_back(u, IN, OUT, dkernel);
         worst = worst_plain = 0;
@@ -441,10 +444,21 @@ static void flat_passes(void **state)
         squares += (double)a[i] * a[i];
     }
     assert_float_equal(uni__sum_squares(a, N), squares, 1e-9);
-    uni__sum_buffers(sum, (const float *const[]){ a, b, c }, 3, N);
+    uni__sum_buffers(sum, (const float *const[]){ a, b, c }, 3, 0, N);
     for (size_t i = 0; i < N; i++)
         assert_float_equal(sum[i], a[i] + b[i] + c[i], 0);
-    uni__sum_buffers(sum, NULL, 0, N);
+    for (int k = 0; k < 3; k++) { /* the sum may overwrite any of the parts */
+        static float parts[3][N];
+        memcpy(parts[0], a, sizeof a);
+        memcpy(parts[1], b, sizeof b);
+        memcpy(parts[2], c, sizeof c);
+        uni__sum_buffers(parts[k] + 7, (const float *const[]){ parts[0], parts[1], parts[2] }, 3, 7,
+                         N - 9);
+        assert_memory_equal(parts[k] + 7, sum + 7, (N - 9) * sizeof *sum);
+        assert_float_equal(parts[k][6], k == 0 ? a[6] : k == 1 ? b[6] : c[6], 0);
+        assert_float_equal(parts[k][N - 2], k == 0 ? a[N - 2] : k == 1 ? b[N - 2] : c[N - 2], 0);
+    }
+    uni__sum_buffers(sum, NULL, 0, 0, N);
     assert_float_equal(sum[N - 1], 0, 0);
     uni__clip_in_place(a, N, 10, 2);
     for (size_t i = 0; i < N; i++)

@@ -1,9 +1,12 @@
 /*
- * kernels_thin.h - convolutions of images with few channels (1 to 4), the first layer of a network. Included after kernels_gemm.h by kernels_avx2.c only.
+ * kernels_thin.h - convolutions of images with few channels (1 to 4), the first layer of a network.
+ * Included after kernels_gemm.h by kernels_avx2.c only.
  *
- * There is little to multiply (9 or 27 products a result) and much to move: results are 32 times what comes in. So the backward pass, which needs no gradient of the image, is one
- * pass over y and dy without writing anything: the slope of the activation, the sums of the bias and those of every tap. An image is copied into a frame of zeros first, so that
- * there is no border to look after.
+ * There is little to multiply (9 or 27 products per result) and much to move: the results are 32
+ * times as large as the input. So the backward pass, which needs no gradient of the image, is one
+ * pass over y and dy that writes nothing: the slope of the activation, the sums of the bias and
+ * those of every tap. An image is first copied into a frame of zeros, which avoids special cases at
+ * the border.
  */
 #define THIN_PIXELS 4
 #define THIN_TAPS 9
@@ -28,7 +31,7 @@ static void thin_frame(const uni__thin *t, size_t image, float *frame)
     }
 }
 
-/* `pixels` results of 16 channels. */
+/* Computes `pixels` results of 16 channels. */
 INLINE void thin_pixels(const uni__thin *t, int pixels, const float *at, const float *kernel,
                         const float *bias, float *y)
 {
@@ -74,7 +77,8 @@ static void thin_forward(const uni__thin *t, size_t begin, size_t end, float *fr
     }
 }
 
-/* Adds a row of results for eight channels to the sums of `taps` taps, and to the bias' when it is wanted. */
+/* Adds a row of results for eight channels to the sums of `taps` taps, and to those of the bias if
+ * wanted. */
 INLINE void thin_row_back(const uni__thin *t, int taps, const float *at, const size_t *offsets,
                           const float *y, const float *dy, float *sums, float *bias)
 {
@@ -96,7 +100,7 @@ INLINE void thin_row_back(const uni__thin *t, int taps, const float *at, const s
         put8(bias, get8(bias) + all);
 }
 
-/* All taps of a row; offsets of the taps in the frame. */
+/* All taps of a row; `offsets` are those of the taps in the frame. */
 static void thin_taps_back(const uni__thin *t, size_t taps, const float *at, const size_t *offsets,
                            const float *y, const float *dy, float *sums, float *bias)
 {

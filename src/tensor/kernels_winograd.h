@@ -1,19 +1,26 @@
 /*
- * kernels_winograd.h - 3 x 3 convolutions by Winograd's F(2 x 2, 3 x 3). Included after kernels_gemm.h by kernels_avx2.c only.
+ * kernels_winograd.h - 3 x 3 convolutions by Winograd's F(2 x 2, 3 x 3). Included after
+ * kernels_gemm.h by kernels_avx2.c only.
  *
- * Four results of a tile of 4 x 4 inputs take 16 multiplications a pair of channels instead of 36: with the matrices
+ * Four results of a tile of 4 x 4 inputs take 16 multiplications per pair of channels instead of
+ * 36: with the matrices
  *     B^T = | 1  0 -1  0 |    G = |  1    0    0  |    A^T = | 1  1  1  0 |
  *           | 0  1  1  0 |        | 1/2  1/2  1/2 |          | 0  1 -1 -1 |
  *           | 0 -1  1  0 |        | 1/2 -1/2  1/2 |
  *           | 0  1  0 -1 |        |  0    0    1  |
- * y = A^T [ (G g G^T) (B^T d B) ] A, where the product in brackets is by elements and summed over channels: 16 matrix products of tiles by channels. So the gradient of the
- * kernel is G^T [ sum over tiles of (B^T d B) (A dy A^T) ] G, with 16 products as well. Entries are 0, 1 and 1/2 only, so rounding is that of the direct sum within a small
- * factor (kernels_test.c). Tiles are taken in blocks whose transforms stay in the second-level cache.
+ * y = A^T [ (G g G^T) (B^T d B) ] A, where the product in brackets is elementwise and summed over
+ * channels: 16 matrix products of tiles by channels. The gradient of the kernel is G^T [ sum over
+ * tiles of (B^T d B) (A dy A^T) ] G, with 16 products as well. Entries are only 0, 1 and 1/2, so
+ * rounding errors are within a small factor of those of the direct sum (kernels_test.c). Tiles are
+ * processed in blocks whose transforms stay in the second-level cache.
  *
- *   V [16][tiles][in]   inputs     U [16][out / 16][in][16]   kernel     M [16][tiles][out]   results     D [16][out / 16][tiles][16]   gradients of results
+ *   V [16][tiles][in]             inputs
+ *   U [16][out / 16][in][16]      kernel
+ *   M [16][tiles][out]            results
+ *   D [16][out / 16][tiles][16]   gradients of results
  */
 
-/* Four values along one axis, as B^T has it. */
+/* Transforms four values along one axis by B^T. */
 #define WINOGRAD_B(T0, T1, T2, T3, D0, D1, D2, D3)                                                 \
     (T0 = D0 - D2, T1 = D1 + D2, T2 = D2 - D1, T3 = D1 - D3)
 
@@ -51,7 +58,7 @@ INLINE winograd_place winograd_tile(const uni__winograd *w, size_t tile)
                              (int64_t)(tile % cols) * 2 };
 }
 
-/* A square of size x size pixels at (row, col), with zeros outside of the image. */
+/* A square of size x size pixels at (row, col), with zeros outside the image. */
 static void winograd_patch(const float *image, int64_t height, int64_t width, size_t channels,
                            int64_t row, int64_t col, int size, float *patch)
 {
@@ -84,7 +91,8 @@ static void winograd_inputs(const uni__winograd *w, size_t first, size_t last, f
     }
 }
 
-/* c[rows, 16] (+)= a b for one panel. Rows in sixes; what would leave two goes in two fours, whose sums keep the units busy. */
+/* c[rows, 16] (+)= a b for one panel. Rows go in sixes. When two would remain, the last eight rows
+ * go in two fours, whose sums keep the units busy. */
 INLINE void winograd_product(size_t rows, size_t depth, const float *a, size_t a_row, size_t a_step,
                              const float *b, float *c, size_t ldc, float beta)
 {
@@ -157,7 +165,7 @@ static void winograd_forward(const uni__winograd *w, size_t begin, size_t end, f
     }
 }
 
-/* G g G^T for eight results channels; g: `step` floats from tap to tap. */
+/* G g G^T for eight result channels; g: `step` floats from tap to tap. */
 static void winograd_kernel(const float *kernel, size_t in, size_t out, float *u)
 {
     size_t step = in * out;

@@ -1,8 +1,8 @@
 /*
  * onednn.c - oneDNN's engine, stream and matrix product.
  *
- * dnnl_sgemm is at about 90 of 112 GFLOP/s a core on the shapes that matter and needs no primitive. Called by the tape's thread; the
- * kernels themselves use the thread's OpenMP team.
+ * dnnl_sgemm reaches about 90 of 112 GFLOP/s per core on the shapes that matter and needs no
+ * primitive. Called by the tape's thread; the kernels themselves use the thread's OpenMP team.
  */
 #include <omp.h>
 #include <stdlib.h>
@@ -75,7 +75,7 @@ int uni__onednn_threads(int threads)
     return before;
 }
 
-/* c[m, n] (+)= a[m, k] b[k, n], in double: what tests compare with */
+/* c[m, n] (+)= a[m, k] b[k, n], in double: tests compare with it. */
 static void product_reference(const uni__product *p)
 {
     for (int64_t i = 0; i < p->m; i++)
@@ -110,16 +110,18 @@ bool uni__own_products(const uni_tape *tape)
     return tape->onednn->own_products;
 }
 
-/* A kernel that comes from beyond the second-level cache, for the gradient of a dense layer's input: ours asks for its next rows while it computes. 128 columns and 16 to 128
- * samples: oneDNN 53 to 71 GFLOP/s, ours 71 to 79; 256 columns 71 and 80. */
+/* For the gradient of a dense layer's input, with a kernel that does not fit the second-level
+ * cache: our product prefetches the next rows while it computes. 128 columns and 16 to 128 samples:
+ * oneDNN 53 to 71 GFLOP/s, ours 71 to 79; 256 columns 71 and 80. */
 static bool streams_b(const uni__product *p)
 {
     return p->transpose_b && !p->transpose_a && p->m <= 128 && p->k >= 64 && p->k <= 256 &&
            p->k == p->ldb && p->n * p->k >= 1 << 20;
 }
 
-/* Where oneDNN reads b without a copy although its rows are a multiple of 2 KB apart, all of them in a few sets of the cache: measured
- * 57 to 66 GFLOP/s there, ours 70 to 87. Everywhere else but in streams_b oneDNN is as good or better. */
+/* oneDNN reads b without a copy although its rows are a multiple of 2 KB apart, so that all of them
+ * map to a few sets of the cache: measured 57 to 66 GFLOP/s there, ours 70 to 87. Everywhere else,
+ * except in streams_b, oneDNN is as good or better. */
 static bool own_is_faster(const uni_tape *tape, const uni__product *p)
 {
     if (!tape->onednn->own_products || !tape->kernels->gemm || p->m < 16 || p->n < 64)
@@ -144,7 +146,7 @@ static int64_t column_step(const uni__product *p)
     return p->transpose_b ? p->ldb : 1;
 }
 
-/* One piece is a range of c's columns, a multiple of 16 but at the end. */
+/* One piece is a range of c's columns, a multiple of 16 except at the end. */
 static void own_run(void *context, size_t begin, size_t end)
 {
     const own_task *t = context;

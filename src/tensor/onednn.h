@@ -1,7 +1,9 @@
 /*
- * onednn.h - products and convolutions: oneDNN behind a few functions, and the plain versions that tests compare with.
+ * onednn.h - products and convolutions: oneDNN behind a few functions, and the plain versions that
+ * tests compare with.
  *
- * All calls of oneDNN are in onednn.c (cache, products) and onednn_conv.c: 3.x renames much of the interface. Only for src/tensor.
+ * Only onednn.c (cache, products) and onednn_conv.c call oneDNN, because 3.x renames much of the
+ * interface. Only for src/tensor.
  */
 #ifndef UNISONO_TENSOR_ONEDNN_H
 #define UNISONO_TENSOR_ONEDNN_H
@@ -12,28 +14,27 @@
 
 int uni__onednn_new(uni__onednn **out, uni_error *err);
 void uni__onednn_free(uni__onednn *onednn);
-void uni__onednn_begin(
-    uni__onednn *onednn); /* a new step: inline caches start from the first call again */
+/* A new step: the inline caches restart from the first call. */
+void uni__onednn_begin(uni__onednn *onednn);
 size_t uni__onednn_bytes(const uni__onednn *onednn);
 
-/* On the tape's threads; false with the tape failed. */
+/* Runs on the tape's threads; false with the tape failed. */
 bool uni__gemm(uni_tape *tape, const uni__product *product);
-/* On this thread only, for use inside a parallel region; 0 or a oneDNN status. */
+/* Runs on this thread only, for use inside a parallel region; 0 or a oneDNN status. */
 int uni__gemm_here(bool reference, const uni__product *product);
 
 /* y = conv(x, kernel) + bias; bias may be NULL. */
 bool uni__conv_forward(uni_tape *tape, const uni__conv *conv, const float *x, const float *kernel,
                        const float *bias, float *y);
-/* dx is set. */
+/* Sets dx. */
 bool uni__conv_backward_data(uni_tape *tape, const uni__conv *conv, const float *kernel,
                              const float *dy, float *dx);
-/* dkernel and dbias (may be NULL) are set. */
+/* Sets dkernel and dbias (which may be NULL). */
 bool uni__conv_backward_weights(uni_tape *tape, const uni__conv *conv, const float *x,
                                 const float *dy, float *dkernel, float *dbias);
-/* winograd.c: the same by our own kernels, for what fits. */
-bool uni__own_products(
-    const uni_tape
-        *tape); /* are ours worth asking: AVX2, and nothing wider, which oneDNN would use */
+/* winograd.c: the same by our own kernels, where they fit. uni__own_products: whether they can be
+ * faster, which takes AVX2 and nothing wider that oneDNN would use. */
+bool uni__own_products(const uni_tape *tape);
 bool uni__winograd_fits(const uni_tape *tape, const uni__conv *conv);
 bool uni__winograd_forward(uni_tape *tape, const uni__conv *conv, const float *x,
                            const float *kernel, const float *bias, float *y);
@@ -41,7 +42,8 @@ bool uni__winograd_backward_data(uni_tape *tape, const uni__conv *conv, const fl
                                  const float *dy, float *dx);
 bool uni__winograd_backward_weights(uni_tape *tape, const uni__conv *conv, const float *x,
                                     const float *dy, float *dkernel);
-/* thin.c: for images of few channels. The backward pass takes dy as it is, with the slope of relu when conv->relu says so; dkernel and dbias may be NULL. */
+/* thin.c: for images with few channels. The backward pass takes dy unmodified and applies the slope
+ * of relu if conv->relu is set; dkernel and dbias may be NULL. */
 bool uni__thin_fits(const uni_tape *tape, const uni__conv *conv);
 bool uni__thin_forward(uni_tape *tape, const uni__conv *conv, const float *x, const float *kernel,
                        const float *bias, float *y);

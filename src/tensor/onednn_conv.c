@@ -1,9 +1,10 @@
 /*
  * onednn_conv.c - convolutions by oneDNN's direct kernels on channels-last activations.
  *
- * Format "any" for the activations would give a blocked layout that is up to 10 % faster in the kernel, but costs a conversion wherever
- * anything else looks at the tensor, and for images of 1 or 3 channels falls to the reference code. So x and y are nhwc; only the kernel is
- * converted, into the primitive's layout, at each call. Called by the tape's thread.
+ * Format "any" for the activations would give a blocked layout that is up to 10 % faster in the
+ * kernel. But it costs a conversion wherever anything else reads the tensor, and falls back to the
+ * reference code for images of 1 or 3 channels. So x and y are nhwc, and only the kernel is
+ * converted into the primitive's layout, at each call. Called by the tape's thread.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -237,7 +238,8 @@ typedef struct pointers {
     const float *x, *y, *kernel, *bias;
 } pointers;
 
-/* Sets all handles, runs the reorders and the convolution. The packed kernel and the scratchpad come from the arena. */
+/* Sets all handles, runs the reorders and the convolution. The packed kernel and the scratchpad
+ * come from the arena. */
 static bool run(uni_tape *tape, conv_kind kind, const uni__conv *conv, const pointers *p)
 {
     static const int arguments_of[3][4] = {

@@ -1,8 +1,10 @@
 /*
- * onednn_internal.h - the cache of oneDNN objects that onednn.c and onednn_conv.c share. Only for these two.
+ * onednn_internal.h - the cache of oneDNN objects that onednn.c and onednn_conv.c share. Only for
+ * these two.
  *
- * An entry is found by its key: kind, thread count and the whole description. The n-th request of a step first looks at the entry that the
- * n-th request of the step before used (one memcmp); a miss asks the list of all entries.
+ * The key of an entry is its kind, thread count and whole description. The n-th request of a step
+ * first tries the entry that the n-th request of the previous step used (one memcmp); a miss
+ * searches the list of all entries.
  */
 #ifndef UNISONO_TENSOR_ONEDNN_INTERNAL_H
 #define UNISONO_TENSOR_ONEDNN_INTERNAL_H
@@ -23,8 +25,8 @@ typedef struct conv_entry {
     dnnl_primitive_t main;
     /* x and y plain channels-last; kernel in the primitive's layout, and as the user stores it */
     dnnl_memory_t x, y, kernel, user_kernel, bias, scratchpad;
-    dnnl_primitive_t
-        reorder; /* user_kernel -> kernel, for weights' gradients kernel -> user_kernel; NULL: same layout */
+    /* user_kernel -> kernel, for weights' gradients kernel -> user_kernel; NULL: same layout */
+    dnnl_primitive_t reorder;
     size_t kernel_bytes, scratchpad_bytes;
 } conv_entry;
 
@@ -37,13 +39,14 @@ struct uni__onednn {
     conv_entry *sites[MAX_SITES];
     int site;
     size_t bytes;
-    bool own_products; /* our product is worth asking: the processor has AVX2 and nothing wider */
+    /* Whether our own product can be faster: the processor has AVX2 and nothing wider. */
+    bool own_products;
 };
 
-/* Boxes a status into the tape's error; true when it was success. */
+/* Turns a status into the tape's error; true on success. */
 bool uni__onednn_ok(uni_tape *tape, dnnl_status_t status, const char *what);
 void uni__conv_entry_free(conv_entry *entry);
-/* The calling thread's OpenMP team size while a kernel runs; returns the one before. */
+/* Sets the calling thread's OpenMP team size while a kernel runs; returns the previous one. */
 int uni__onednn_threads(int threads);
 
 #endif

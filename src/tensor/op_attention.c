@@ -1,9 +1,11 @@
 /*
- * op_attention.c - scaled dot-product attention for several heads as one operation. Heads are read where they are, with a row stride
- * of heads * size, so nothing is transposed. The probabilities are kept for the gradient. One (sample, head) is one piece of work;
- * pieces are shared out among the tape's threads.
+ * op_attention.c - scaled dot-product attention for several heads as one operation. Heads are read
+ * in place, with a row stride of heads * size, so nothing is transposed. The probabilities are kept
+ * for the gradient. One (sample, head) is one piece of work; the tape's threads share the pieces.
  *
- * q (batch, time, heads * size), k and v (batch, source, heads * size) -> (batch, time, heads * size)
+ *   q          (batch, time, heads * size)
+ *   k and v    (batch, source, heads * size)
+ *   result     (batch, time, heads * size)
  */
 #include <math.h>
 #include "tensor/onednn.h"
@@ -27,9 +29,9 @@ typedef struct task {
     const float *q, *k, *v, *dy;
     float *p, *y;
     float *dq, *dk, *dv;
-    bool add_q, add_k, add_v; /* to what is there, or set */
-    float *
-        scratch; /* [batch * heads, time, source]; a piece of work uses its first matrix for all of its heads */
+    bool add_q, add_k, add_v; /* add to the existing values, or set them */
+    /* [batch * heads, time, source]; a piece of work uses its first matrix for all of its heads */
+    float *scratch;
     int status;
 } task;
 
@@ -172,7 +174,8 @@ static void backward(uni_tape *tape, uni__node *node)
                .dy = node->out->gradient,
                .p = data->probabilities };
     t.scratch = uni__scratch_floats(tape, count);
-    /* One tensor may be all three: targets are taken in the order of the products, so that the first sets and the others add. */
+    /* One tensor may be all three: targets are taken in the order of the products, so that the
+     * first one sets and the others add. */
     t.dv = uni__gradient_target(tape, v, &t.add_v);
     t.dq = uni__gradient_target(tape, q, &t.add_q);
     t.dk = uni__gradient_target(tape, k, &t.add_k);

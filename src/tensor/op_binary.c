@@ -1,8 +1,9 @@
 /*
- * op_binary.c - a op b with broadcasting, and its gradient: dy times the slope, summed back into the smaller shape.
+ * op_binary.c - a op b with broadcasting, and its gradient: dy times the slope, summed back into
+ * the smaller shape.
  *
- * Shapes are merged into as few axes as possible first, so that (64, 256) + (256) is 64 runs of one inner loop and (64, 256) + (64, 256)
- * is one run. Called by the tape's thread.
+ * Shapes are first merged into as few axes as possible, so that (64, 256) + (256) is 64 runs of one
+ * inner loop and (64, 256) + (64, 256) is a single run. Called by the tape's thread.
  */
 #include <string.h>
 #include "tensor/internal.h"
@@ -13,7 +14,7 @@ typedef struct pairing {
     int64_t size[UNI_TENSOR_MAX_DIMS], a[UNI_TENSOR_MAX_DIMS], b[UNI_TENSOR_MAX_DIMS];
 } pairing;
 
-/* The result's shape; false when the shapes do not fit. */
+/* The result's shape; false when the shapes are incompatible. */
 static bool broadcast_shape(const uni_tensor *a, const uni_tensor *b, int *ndim, int64_t *shape)
 {
     *ndim = a->ndim > b->ndim ? a->ndim : b->ndim;
@@ -98,7 +99,7 @@ static void run(void *context, size_t begin, size_t end)
     }
 }
 
-/* One long run is cut into pieces, many short ones are shared out. */
+/* One long run is cut into pieces; many short ones are distributed. */
 static void run_all(uni_tape *tape, const task *given, size_t count)
 {
     task t = *given;

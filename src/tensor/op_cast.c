@@ -1,13 +1,13 @@
 /*
- * op_cast.c - between element types: cast, comparisons, where, stop_gradient; and index tensors read as int64. Called by
- * the tape's thread.
+ * op_cast.c - conversions between element types: cast, comparisons, where, stop_gradient; and index
+ * tensors read as int64. Called by the tape's thread.
  */
 #include <math.h>
 #include <string.h>
 #include "tensor/internal.h"
 
-/* Every number type that the engine reads goes through double (64-bit integers above 2^53 are only compared and gathered, never
- * computed with). */
+/* Every numeric type goes through double. 64-bit integers above 2^53 are only compared and
+ * gathered, never computed with. */
 #define READ(TYPE)                                                                                 \
     for (size_t i = 0; i < n; i++)                                                                 \
     out[i] = (double)((const TYPE *)data)[i]
@@ -52,7 +52,7 @@ static bool read_doubles(const uni_tensor *x, size_t first, size_t n, double *ou
     }
 }
 
-/* Out of range and NaN become the nearest value and 0: no undefined conversion. */
+/* Saturates values out of range, and turns NaN into 0, to avoid an undefined conversion. */
 static int64_t to_integer(double x, double low, double high)
 {
     if (isnan(x))
@@ -114,7 +114,7 @@ static bool convert(const uni_tensor *x, uni_tensor *y)
     return true;
 }
 
-/* Images are u8: the one conversion that is in the way of every step. */
+/* Images are u8: the one conversion that every step needs. */
 static void bytes_to_floats(const uint8_t *x, float *y, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -186,7 +186,7 @@ const int64_t *uni__indices(uni_tape *tape, const char *operation, const uni_ten
     return out;
 }
 
-/* ---- comparisons and where: broadcast by index, they are off the hot path ---- */
+/* ---- comparisons and where: broadcast by index, because they are not performance-critical ---- */
 
 static bool broadcast(int count, uni_tensor *const *tensors, int *ndim, int64_t *shape)
 {

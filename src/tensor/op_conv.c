@@ -1,16 +1,17 @@
 /*
- * op_conv.c - convolution over 1 or 2 spatial axes with bias and activation: shapes, padding and the gradient; the kernels
- * are in onednn_conv.c. Called by the tape's thread.
+ * op_conv.c - convolution over 1 or 2 spatial axes with bias and activation: shapes, padding and
+ * the gradient; the kernels are in onednn_conv.c. Called by the tape's thread.
  */
 #include <string.h>
 #include "tensor/onednn.h"
+#include "base/options.h"
 
 typedef struct payload {
     uni__conv conv;
     uni_activation activation;
 } payload;
 
-/* Keras's "same": as many results as input / stride, rounded up, the odd zero at the end. */
+/* Keras's "same": input / stride results, rounded up, with the odd zero at the end. */
 static void plan_axis(int64_t in, int64_t kernel, int64_t stride, int64_t dilation,
                       uni_padding padding, int64_t *out, int64_t *before, int64_t *after)
 {
@@ -98,7 +99,8 @@ static uni__conv plan(const uni_tensor *x, const uni_tensor *kernel,
               &c.pad_top, &c.pad_bottom);
     plan_axis(c.width, c.kernel_width, c.stride[1], c.dilation[1], options->padding, &c.out_width,
               &c.pad_left, &c.pad_right);
-    /* oneDNN wants the padding at the end to be exact: what a stride leaves over is negative padding */
+    /* oneDNN needs the exact padding at the end: input that a stride leaves over is negative
+     * padding */
     c.pad_bottom = (c.out_height - 1) * c.stride[0] + (c.kernel_height - 1) * c.dilation[0] + 1 -
                    c.height - c.pad_top;
     c.pad_right = (c.out_width - 1) * c.stride[1] + (c.kernel_width - 1) * c.dilation[1] + 1 -
@@ -131,7 +133,7 @@ static void gradient_of_kernel(uni_tape *tape, const uni__conv *c, const uni_ten
     }
 }
 
-/* Both gradients of the first layer of a network in one pass. */
+/* Computes both gradients of a network's first layer in one pass. */
 static void thin_backward(uni_tape *tape, uni__node *node, const uni__conv *c)
 {
     bool add_kernel = false, add_bias = false;
@@ -151,8 +153,8 @@ static void backward(uni_tape *tape, uni__node *node)
     uni__conv c = data->conv;
     size_t rows = node->out->count / (size_t)c.out;
     bool add = false;
-    if (node->out->count ==
-        0) { /* an empty replica: what comes before still takes part in its syncs */
+    /* An empty replica: the operations before it still take part in its syncs. */
+    if (node->out->count == 0) {
         uni__gradient_target(tape, x, &add);
         return;
     }
@@ -184,8 +186,7 @@ static void backward(uni_tape *tape, uni__node *node)
 uni_tensor *uni_op_conv(uni_tape *tape, uni_tensor *x, uni_tensor *kernel, uni_tensor *bias,
                         const uni_conv_options *options)
 {
-    static const uni_conv_options defaults = { 0 };
-    options = options ? options : &defaults;
+    UNI__TAPE_OPTIONS(uni_conv_options, options, activation, tape);
     if (!uni__check_f32(tape, "convolution", x) || !uni__check_f32(tape, "convolution", kernel))
         return NULL;
     if (!uni__activation_from_output(options->activation)) {

@@ -1,6 +1,7 @@
 /*
- * op_index.c - picking by number: embedding, bags of embeddings, gather, one-hot, argmax. The gradient of a picked row is added
- * to its row in the order of the ids, so results do not depend on threads. Called by the tape's thread.
+ * op_index.c - selection by index: embedding, bags of embeddings, gather, one-hot, argmax. The
+ * gradient of a selected row is added to its row in the order of the ids, so results do not depend
+ * on threads. Called by the tape's thread.
  */
 #include <string.h>
 #include "tensor/internal.h"

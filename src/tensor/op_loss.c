@@ -1,8 +1,9 @@
 /*
- * op_loss.c - losses as one operation: a value per sample, the last axis reduced as Keras (on TensorFlow) does it, and the gradient for the
- * prediction. Targets have no gradient. Called by the tape's thread.
+ * op_loss.c - losses as one operation: a value per sample, with the last axis reduced as Keras (on
+ * TensorFlow) does it, and the gradient for the prediction. Targets have no gradient. Called by the
+ * tape's thread.
  *
- * prediction [rows, cols], target [rows, cols] or [rows] (sparse) -> out [rows]
+ *   prediction [rows, cols], target [rows, cols] or [rows] (sparse) -> out [rows]
  */
 #include <math.h>
 #include <string.h>
@@ -41,7 +42,7 @@ static bool inside(float p)
 
 /* ---- over classes: forward of one row ---- */
 
-/* -log(c[k] / sum(c)) with c clipped: what TensorFlow makes of log-probabilities as logits */
+/* -log(c[k] / sum(c)) with c clipped: TensorFlow uses log-probabilities as logits. */
 static float sparse_row(const float *p, int64_t k, size_t cols)
 {
     double sum = 0;
@@ -195,7 +196,8 @@ static bool read_classes(uni_tape *tape, const uni_tensor *target, const uni_ten
     return l->classes != NULL;
 }
 
-/* A copy with Keras's label smoothing (categorical) or with 0 and 1 turned into -1 and 1 (hinge, when there are no others). */
+/* Copies the target with Keras's label smoothing (categorical), or with 0 and 1 turned into -1 and
+ * 1 (hinge, when there are no other values). */
 static const float *prepared(uni_tape *tape, const payload *l, const float *target)
 {
     bool hinge = l->kind == UNI_LOSS_HINGE || l->kind == UNI_LOSS_SQUARED_HINGE;

@@ -1,13 +1,15 @@
 /*
- * op_norm.c - batch and layer normalisation.
+ * op_norm.c - batch and layer normalization.
  *
- * Batch statistics are (sum, count) and (sum of squared distances), in two passes, and go through the step's sync when there is one:
- * forward sums, then squares around the common mean; backward the two sums of the gradient. So every replica normalises with the same numbers,
- * and empty replicas take part with zeros. Called by the tape's thread; sync may block.
+ * Batch statistics are (sum, count) and (sum of squared distances), in two passes, and go through
+ * the step's sync if there is one: forward the sums, then the squares around the common mean;
+ * backward the two sums of the gradient. So every replica normalizes with the same numbers, and
+ * empty replicas take part with zeros. Called by the tape's thread; sync may block.
  */
 #include <math.h>
 #include <string.h>
 #include "tensor/internal.h"
+#include "base/options.h"
 
 /* ---- layer ---- */
 
@@ -20,7 +22,8 @@ typedef struct layer_task {
     const uni__tensor_kernels *kernels;
     const layer_payload *l;
     const float *x, *gamma, *beta, *dy;
-    float *y, *dgamma, *dbeta; /* sums: one row a piece */
+    /* The sums have one row per piece. */
+    float *y, *dgamma, *dbeta;
     float epsilon;
     bool add;
     size_t pieces;
@@ -139,14 +142,16 @@ uni_tensor *uni_op_layer_norm(uni_tape *tape, uni_tensor *x, uni_tensor *gamma, 
 typedef struct batch_payload {
     size_t rows, cols;
     float *mean, *rstd; /* [cols] */
-    double count; /* rows of all replicas; 0: moving statistics were used */
+    /* Rows of all replicas; 0: moving statistics were used. */
+    double count;
 } batch_payload;
 
 typedef struct column_task {
     const uni__tensor_kernels *kernels;
     size_t rows, cols, pieces;
     const float *x, *dy, *center, *a, *b, *c;
-    float *first, *second, *out; /* first, second: one row a piece */
+    /* first, second: one row per piece. */
+    float *first, *second, *out;
     bool add;
     int what; /* 0: moments, 1: products, 2: affine, 3: combine */
 } column_task;
@@ -178,7 +183,8 @@ static void columns(uni_tape *tape, column_task *t)
     uni__for(tape, t->pieces, 1, t->pieces > 1 ? 1e9 : 0, column_run, t);
 }
 
-/* first[cols], second[cols] = column sums over all replicas; extra (one number, may be NULL) is added up as well. */
+/* first[cols], second[cols] = column sums over all replicas; extra (one number, may be NULL) is
+ * summed as well. */
 static bool column_sums(uni_tape *tape, column_task *t, float *first, float *second, float *extra)
 {
     size_t pieces = (size_t)uni__threads_for(tape, (double)(t->rows * t->cols) * 0.5);
@@ -291,7 +297,7 @@ static void batch_backward(uni_tape *tape, uni__node *node)
                       .dy = node->out->gradient,
                       .center = b->mean,
                       .what = 1 };
-    /* gamma and beta get this replica's part only: the strategy adds gradients up afterwards */
+    /* gamma and beta get only this replica's part: the strategy sums gradients later. */
     const uni_sync *sync = tape->step.sync;
     tape->step.sync = NULL;
     bool good = column_sums(tape, &t, own_sums, own_products, NULL);
@@ -310,6 +316,7 @@ static void batch_backward(uni_tape *tape, uni__node *node)
 uni_tensor *uni_op_batch_norm(uni_tape *tape, uni_tensor *x, uni_tensor *gamma, uni_tensor *beta,
                               const uni_batch_norm_options *options)
 {
+    UNI__TAPE_OPTIONS(uni_batch_norm_options, options, use_moving, tape);
     if (!uni__check_f32(tape, "batch_norm", x))
         return NULL;
     if (x->ndim < 2 || x->shape[x->ndim - 1] == 0)

@@ -1,12 +1,14 @@
 /*
- * op_pool.c - largest and average over windows of 1 or 2 spatial axes, channels last. The inner loops run over channels. For the
- * largest, where it was found is kept as the number of the window's element (row * window width + column). Averages divide by the
- * elements that are not padding, as Keras does. Called by the tape's thread; samples are shared out among its threads.
+ * op_pool.c - maximum and average over windows of 1 or 2 spatial axes, channels last. The inner
+ * loops run over channels. For the maximum, the index of the window's element (row * window width +
+ * column) is kept. Averages divide by the number of elements that are not padding, as Keras does.
+ * Called by the tape's thread; its threads share the samples.
  *
- * x (batch, height, width, channels) -> y (batch, out_height, out_width, channels)
+ *   x (batch, height, width, channels) -> y (batch, out_height, out_width, channels)
  */
 #include <string.h>
 #include "tensor/internal.h"
+#include "base/options.h"
 
 typedef struct pool {
     uni_pool kind;
@@ -27,7 +29,7 @@ typedef struct task {
     int32_t *where;
 } task;
 
-/* The part of a window that lies inside. */
+/* The part of a window inside the image. */
 typedef struct range {
     int64_t begin, end; /* window elements */
     int64_t first; /* position in x of element `begin` */
@@ -98,7 +100,8 @@ static void run(void *context, size_t begin, size_t end)
     }
 }
 
-/* x is dy here, y is dx; dx is zero. One item is a sample, so that threads do not meet. */
+/* Here x is dy, and y is dx, which is zeroed. One item is a sample, so threads never write to the
+ * same place. */
 static void run_backward(void *context, size_t begin, size_t end)
 {
     const task *t = context;
@@ -186,8 +189,7 @@ static pool plan(const uni_tensor *x, const uni_pool_options *options)
 
 uni_tensor *uni_op_pool(uni_tape *tape, uni_tensor *x, const uni_pool_options *options)
 {
-    static const uni_pool_options defaults = { 0 };
-    options = options ? options : &defaults;
+    UNI__TAPE_OPTIONS(uni_pool_options, options, padding, tape);
     if (!uni__check_f32(tape, "pooling", x))
         return NULL;
     if (x->ndim != 3 && x->ndim != 4)

@@ -1,10 +1,12 @@
 /*
- * op_product.c - matrix products: the general batched one, and the dense layer's product with bias and activation in one operation.
+ * op_product.c - matrix products: the general batched one, and the dense layer's product with bias
+ * and activation in one operation.
  *
- * The gradient of a weight is written straight into the flat gradient buffer. Called by the tape's thread; batches of small products
- * are shared out among its threads, one product each.
+ * The gradient of a weight is written straight into the flat gradient buffer. Called by the tape's
+ * thread; its threads share batches of small products, one product each.
  */
 #include <string.h>
+#include "tensor/shared.h"
 #include "base/slice.h"
 #include "tensor/onednn.h"
 
@@ -18,7 +20,7 @@ typedef struct dense {
 typedef struct bias_task {
     const uni__tensor_kernels *kernels;
     const float *y, *bias;
-    float *data, *partial; /* partial: one row of sums a piece */
+    float *data, *partial; /* partial: one row of sums per piece */
     size_t rows, cols, pieces;
     bool add;
     uni_activation kind;
@@ -61,24 +63,25 @@ void uni__bias_backward(uni_tape *tape, const float *y, float *dy, float *dbias,
     }
 }
 
-uni_span uni_descent_rows(int64_t in, int index, int count)
+uni__span uni__descent_rows(int64_t in, int index, int count)
 {
-    uni_span rows;
+    uni__span rows;
     uni__slice_of((size_t)in, 16, index, count, &rows.begin, &rows.end);
     return rows;
 }
 
-/* Rows of the kernel that stay in a cache while every replica's part is taken off them. Smaller ones would stay in the second level, but a product of 512 rows pays more for
- * its beginning: 65 GFLOP/s, 76 with 4,096 rows (128 columns, 64 samples). */
+/* Rows of the kernel that stay in a cache while every replica's part is subtracted from them.
+ * Smaller ones would stay in the second level, but a product of 512 rows has more overhead: 65
+ * GFLOP/s, 76 with 4,096 rows (128 columns, 64 samples). */
 #define TILE_WEIGHTS ((size_t)1 << 19)
 
 /* Rows `mine` of a kernel of `out` columns, by the factors of all. */
-static void descend_rows(uni_tape *tape, float *kernel, int64_t in, int64_t out, uni_span mine,
-                         const uni_factors *all, int count, const uni_descent *how)
+static void descend_rows(uni_tape *tape, float *kernel, int64_t in, int64_t out, uni__span mine,
+                         const uni__factors *all, int count, const uni__descent *how)
 {
     size_t tile = TILE_WEIGHTS / (size_t)out > 16 ? TILE_WEIGHTS / (size_t)out : 16;
     for (size_t at = mine.begin; at < mine.end; at += tile) {
-        uni_descent descent = *how;
+        uni__descent descent = *how;
         for (int r = 0; r < count; r++) {
             if (all[r].rows == 0)
                 continue;
@@ -102,14 +105,14 @@ static void descend_rows(uni_tape *tape, float *kernel, int64_t in, int64_t out,
 static void descend_together(uni_tape *tape, const dense *d, const float *x, float *kernel,
                              const float *dz)
 {
-    const uni_descent_peers *peers = tape->descent->peers;
-    uni_factors all[UNI_DESCENT_MAX_PEERS];
+    const uni__descent_peers *peers = tape->descent->peers;
+    uni__factors all[UNI__DESCENT_MAX_PEERS];
     uni_error err = { 0 };
     int status =
-        peers->meet(peers->context, &(uni_factors){ x, dz, d->rows }, d->in, d->out, all, &err);
+        peers->meet(peers->context, &(uni__factors){ x, dz, d->rows }, d->in, d->out, all, &err);
     if (status == 0)
         descend_rows(tape, kernel, d->in, d->out,
-                     uni_descent_rows(d->in, peers->index, peers->count), all, peers->count,
+                     uni__descent_rows(d->in, peers->index, peers->count), all, peers->count,
                      tape->descent);
     if (status == 0)
         status = peers->leave(peers->context, &err);
@@ -117,12 +120,12 @@ static void descend_together(uni_tape *tape, const dense *d, const float *x, flo
         uni_tape_fail(tape, status, "%s", err.message);
 }
 
-int uni_tape_descend(uni_tape *tape, const uni_factored *what, const uni_factors *all, int count,
-                     int index, const uni_descent *descent, uni_error *err)
+int uni__tape_descend(uni_tape *tape, const uni__factored *what, const uni__factors *all, int count,
+                      int index, const uni__descent *descent, uni_error *err)
 {
     double begin = uni__clock_begin(tape);
     descend_rows(tape, uni_parameter_data(what->kernel), what->in, what->out,
-                 uni_descent_rows(what->in, index, count), all, count, descent);
+                 uni__descent_rows(what->in, index, count), all, count, descent);
     uni__clock_end(tape, "dense backward weights", begin, 0);
     return uni_tape_status(tape, err);
 }
@@ -155,13 +158,13 @@ static void dense_backward(uni_tape *tape, uni__node *node)
                                          .ldc = d->in });
         uni__clock_end(tape, "dense backward data", begin, flops);
     }
-    /* Last, since a kernel that descends is another one afterwards. */
+    /* Last, because a kernel that descends has changed afterwards. */
     bool descends = uni__descends(tape, node, kernel);
     if (descends && tape->descent->keep_factors) {
         tape->factored[tape->num_factored++] =
-            (uni_factored){ kernel->parameter, d->in, d->out, { f32(x), dz, d->rows } };
+            (uni__factored){ kernel->parameter, d->in, d->out, { f32(x), dz, d->rows } };
         if (node->out->gradient == dz && !node->out->watched)
-            node->out->gradient = NULL; /* or it would be released */
+            node->out->gradient = NULL; /* keeps it from being released */
         return;
     }
     if (descends && tape->descent->peers) {
@@ -253,10 +256,10 @@ typedef struct batched {
     int64_t m, n, k;
     int64_t batches;
     int ndim; /* batch axes of the result */
-    int64_t size[UNI_TENSOR_MAX_DIMS]; /* of them */
-    int64_t a[UNI_TENSOR_MAX_DIMS],
-        b[UNI_TENSOR_MAX_DIMS]; /* strides in matrices, 0 where broadcast */
-    bool a_shared, b_shared; /* some axis is broadcast */
+    int64_t size[UNI_TENSOR_MAX_DIMS]; /* sizes of these axes */
+    /* Strides in matrices, 0 where broadcast. */
+    int64_t a[UNI_TENSOR_MAX_DIMS], b[UNI_TENSOR_MAX_DIMS];
+    bool a_shared, b_shared; /* any axis is broadcast */
 } batched;
 
 static void offsets(const batched *s, int64_t index, int64_t *a, int64_t *b)
@@ -383,7 +386,7 @@ static void matmul_backward(uni_tape *tape, uni__node *node)
     product_gradient(tape, node, PART_B);
 }
 
-/* Batch axes of both sides; false when they do not fit. */
+/* Batch axes of both sides; false when they are incompatible. */
 static bool pair_batches(const uni_tensor *a, const uni_tensor *b, batched *s)
 {
     int na = a->ndim - 2, nb = b->ndim - 2;

@@ -1,8 +1,9 @@
 /*
- * op_reduce.c - sums, means, largest and smallest over any set of axes, and the sum back into a smaller shape that broadcasting needs.
+ * op_reduce.c - sum, mean, maximum and minimum over any set of axes, and the sum back into a
+ * smaller shape that broadcasting needs.
  *
- * Axes are merged into runs that are kept and runs that are reduced, alternating; each reduced run is one pass over
- * [outer, middle, inner]. Called by the tape's thread.
+ * Axes are merged into alternating runs that are kept and runs that are reduced; each reduced run
+ * is one pass over [outer, middle, inner]. Called by the tape's thread.
  */
 #include <math.h>
 #include <string.h>
@@ -46,7 +47,7 @@ static void reduce_outer(void *context, size_t begin, size_t end)
                        end - begin, p->middle, p->inner, p->add);
 }
 
-/* Passes from the last reduced run to the first; the last pass writes out. */
+/* Passes run from the last reduced run to the first; the last pass writes `out`. */
 static void reduce_runs(uni_tape *tape, uni_reduce kind, const float *x, runs r, float *out,
                         bool add)
 {
@@ -109,7 +110,7 @@ typedef struct payload {
     int64_t shape[UNI_TENSOR_MAX_DIMS];
 } payload;
 
-/* Calls with the offset in the reduced result for each element of x, in order. */
+/* The offset in the reduced result of element `index` of x. */
 static int64_t reduced_offset(const uni_tensor *x, const payload *data, size_t index)
 {
     int64_t offset = 0, stride = 1;
@@ -123,7 +124,7 @@ static int64_t reduced_offset(const uni_tensor *x, const payload *data, size_t i
     return offset;
 }
 
-/* The gradient of sums and means is one number per result: spread it in runs of the last axes. */
+/* The gradient of sums and means is one number per result: spreads it in runs of the last axes. */
 static void spread(uni_tape *tape, const uni_tensor *x, const payload *data, const float *dy,
                    float *dx, bool add, float factor)
 {

@@ -1,10 +1,13 @@
 /*
- * op_shape.c - the same numbers in another shape or order: reshape, transpose, concat, slice, split, pad, broadcast.
+ * op_shape.c - the same numbers in another shape or order: reshape, transpose, concat, slice,
+ * split, pad, broadcast.
  *
- * Reshape and a slice of the first axis are views: they share memory, and the gradient of a reshape is handed on without a
- * copy. The others copy runs of neighbouring floats. Called by the tape's thread.
+ * Reshape and a slice of the first axis are views: they share memory, and the gradient of a reshape
+ * is passed on without a copy. The others copy runs of adjacent floats. Called by the tape's
+ * thread.
  */
 #include <string.h>
+#include "tensor/shared.h"
 #include "tensor/internal.h"
 
 /* ---- reshape ---- */
@@ -34,11 +37,11 @@ uni_tensor *uni_op_reshape(uni_tape *tape, uni_tensor *x, int ndim, const int64_
         known *= wanted[open];
     }
     if (!good || known != (int64_t)x->count) {
-        char text[UNI_SHAPE_TEXT_SIZE];
+        char text[UNI__SHAPE_TEXT_SIZE];
         return uni_tape_fail(
             tape, UNI_ESHAPE, "reshape: %zu elements of shape %s do not fit into %s", x->count,
             uni__shape(tape, x),
-            uni_shape_text(text, ndim > UNI_TENSOR_MAX_DIMS || ndim < 0 ? 0 : ndim, shape));
+            uni__shape_text(text, ndim > UNI_TENSOR_MAX_DIMS || ndim < 0 ? 0 : ndim, shape));
     }
     uni_tensor *out = uni__new_view(tape, x->dtype, ndim, wanted, x->data);
     uni__tape_record(tape, "reshape", out, 1, &x, reshape_backward, 0);
@@ -156,7 +159,7 @@ typedef struct cut_payload {
     int64_t begin, size, whole;
 } cut_payload;
 
-/* into[outer, size, inner] (+)= from[outer, begin .. begin + size, inner] and the other way */
+/* into[outer, size, inner] (+)= from[outer, begin .. begin + size, inner], and the reverse */
 static void copy_cut(const float *from, float *into, const cut_payload *c, bool add)
 {
     size_t run = (size_t)c->size * c->inner;
@@ -291,7 +294,7 @@ uni_tensor *uni_op_slice(uni_tape *tape, uni_tensor *x, int axis, int64_t begin,
     return out;
 }
 
-int uni_op_split(uni_tape *tape, uni_tensor *x, int axis, int count, uni_tensor **out)
+int uni__op_split(uni_tape *tape, uni_tensor *x, int axis, int count, uni_tensor **out)
 {
     for (int i = 0; i < count; i++)
         out[i] = NULL;
@@ -311,7 +314,7 @@ typedef struct pad_payload {
     int64_t before[UNI_TENSOR_MAX_DIMS];
 } pad_payload;
 
-/* The place in `big` of the run of x's last axis with number `run`. */
+/* The offset in `big` of run number `run` of x's last axis. */
 static size_t padded_offset(const uni_tensor *x, const uni_tensor *big, const int64_t *before,
                             size_t run)
 {

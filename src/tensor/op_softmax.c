@@ -1,6 +1,6 @@
 /*
- * op_softmax.c - softmax and log-softmax over one axis. Any other axis than the last is brought there by a transpose, so
- * that the loops run over rows. Called by the tape's thread.
+ * op_softmax.c - softmax and log-softmax over one axis. An axis other than the last is transposed
+ * there, so that the loops run over rows. Called by the tape's thread.
  */
 #include "tensor/internal.h"
 

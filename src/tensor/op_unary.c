@@ -1,17 +1,19 @@
 /*
- * op_unary.c - functions of one tensor: mathematics, activations, scale, clip, dropout. The gradient is computed in place of the
- * result's gradient where that is not needed any more, and handed on. Called by the tape's thread.
+ * op_unary.c - functions of one tensor: mathematics, activations, scale, clip, dropout. The
+ * gradient overwrites the result's gradient where that is not needed any more, and is passed on.
+ * Called by the tape's thread.
  */
 #include <math.h>
 #include <string.h>
 #include <strings.h>
+#include "tensor/shared.h"
 #include "tensor/internal.h"
 
 typedef struct payload {
     int kind;
     float alpha, high;
     uni__dropout dropout;
-    size_t row; /* dropout: elements a sample */
+    size_t row; /* dropout: elements per sample */
 } payload;
 
 typedef struct task {
@@ -21,7 +23,7 @@ typedef struct task {
     float *out;
 } task;
 
-/* Big tensors in pieces of this many floats. */
+/* Large tensors are split into pieces of this many floats. */
 #define GRAIN 1024
 
 static void give_result(uni_tape *tape, uni__node *node, void (*body)(void *, size_t, size_t),
@@ -127,7 +129,7 @@ uni_tensor *uni_op_activation(uni_tape *tape, uni_activation kind, uni_tensor *x
         return uni_op_softmax(tape, x, -1);
     if (kind == UNI_ACTIVATION_LOG_SOFTMAX)
         return uni_op_log_softmax(tape, x, -1);
-    if (!uni__check_f32(tape, uni_activation_name(kind), x))
+    if (!uni__check_f32(tape, uni__activation_name(kind), x))
         return NULL;
     if (alpha == 0)
         alpha = kind == UNI_ACTIVATION_LEAKY_RELU ? 0.2f : 1.0f;
@@ -150,7 +152,7 @@ static const struct {
     const char *name;
     uni_activation kind;
 } activation_names[] = {
-    /* the first name of a kind is the one Keras writes */
+    /* the first name of a kind is the one that Keras writes */
     { "linear", UNI_ACTIVATION_LINEAR },
     { "relu", UNI_ACTIVATION_RELU },
     { "leaky_relu", UNI_ACTIVATION_LEAKY_RELU },
@@ -172,7 +174,7 @@ static const struct {
     { "log_softmax", UNI_ACTIVATION_LOG_SOFTMAX },
 };
 
-int uni_activation_from_name(const char *name)
+int uni__activation_from_name(const char *name)
 {
     if (!name)
         return UNI_ACTIVATION_LINEAR;
@@ -182,7 +184,7 @@ int uni_activation_from_name(const char *name)
     return -1;
 }
 
-const char *uni_activation_name(uni_activation kind)
+const char *uni__activation_name(uni_activation kind)
 {
     for (size_t i = 0; i < sizeof activation_names / sizeof *activation_names; i++)
         if (activation_names[i].kind == kind)

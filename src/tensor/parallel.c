@@ -1,9 +1,11 @@
 /*
- * parallel.c - splitting loops over the threads of a tape. OpenMP's team belongs to the thread that opens the region, so
- * two replicas never wait for each other here. Pieces depend only on sizes and the thread count: same count, same bits.
+ * parallel.c - splits loops over the threads of a tape. OpenMP's team belongs to the thread that
+ * opens the region, so two replicas never wait for each other here. Pieces depend only on sizes and
+ * the thread count: same count, same bits.
  *
- * The thread sanitizer cannot see libgomp's barriers and would call every region a race. Built for it, a team is made of plain threads that are
- * begun and joined: slow, and every race that is really in a loop is found.
+ * The thread sanitizer cannot see libgomp's barriers and would report every region as a race. In
+ * such a build, a team consists of plain threads that are created and joined each time. This is
+ * slow, but finds every real race in a loop.
  */
 #include "tensor/internal.h"
 
@@ -39,7 +41,8 @@ static void team(int threads, void (*body)(void *context, int index, int count),
     while (begun < count && pthread_create(&others[begun], NULL, work_as, &members[begun]) == 0)
         begun++;
     work_as(&members[0]);
-    for (int i = begun; i < count; i++) /* no thread to be had: its piece is done here */
+    /* Run the pieces of threads that could not be created. */
+    for (int i = begun; i < count; i++)
         work_as(&members[i]);
     for (int i = 1; i < begun; i++)
         pthread_join(others[i], NULL);
@@ -64,7 +67,7 @@ static bool in_team(void)
 }
 #endif
 
-/* Below this much work (about nanoseconds) a second thread costs more than it brings. */
+/* Below this much work (about nanoseconds) a second thread costs more than it saves. */
 #define WORTH_SPLITTING 16000.0
 
 int uni__threads_for(const uni_tape *tape, double work)

@@ -1,18 +1,21 @@
 /*
- * parameters.c - the parameter store: two flat buffers (weights, states) and handles into them, and gradients of the same
- * layout.
+ * parameters.c - the parameter store: two flat buffers (weights, states) and handles into them, and
+ * gradients of the same layout.
  *
- * Handles keep an offset, never a pointer, so the buffers may grow while layers are built and may be moved to memory that
- * ranks share. Every parameter starts on a 64-byte boundary; the gaps between are zero and stay zero under every optimizer, so that one pass
- * over the whole range is right. The owner's thread changes the store; tapes of several threads read it.
+ * Handles keep an offset, never a pointer, so the buffers may grow while layers are built and may
+ * be moved to memory that ranks share. Every parameter starts on a 64-byte boundary. The gaps
+ * between are zero and stay zero under every optimizer, so one pass over the whole range is
+ * correct. Only the owner's thread changes the store; tapes of several threads read it.
  */
 #include <stdlib.h>
 #include <string.h>
+#include "tensor/shared.h"
 #include "tensor/internal.h"
 #include "tensor/update.h"
 
 typedef struct buffer {
-    float *data, *own; /* data is own, or the caller's after rehome */
+    /* `data` is `own`, or the caller's memory after rehome. */
+    float *data, *own;
     size_t size, capacity;
 } buffer;
 
@@ -35,7 +38,7 @@ void uni_parameters_free(uni_parameters *store)
     if (!store)
         return;
     for (size_t i = 0; i < store->count; i++) {
-        free(store->items[i]->name);
+        free((char *)store->items[i]->name);
         free(store->items[i]);
     }
     free(store->items);
@@ -78,14 +81,14 @@ static int check_new(const uni_parameters *store, const char *name, int ndim, co
     for (int i = 0; i < ndim; i++)
         if (shape[i] < 0 || __builtin_mul_overflow(*size, (size_t)shape[i], size) ||
             *size > PTRDIFF_MAX / 16) {
-            char text[UNI_SHAPE_TEXT_SIZE];
+            char text[UNI__SHAPE_TEXT_SIZE];
             return uni_error_set(err, UNI_ESHAPE, "parameter %s: shape %s is not possible", name,
-                                 uni_shape_text(text, ndim, shape));
+                                 uni__shape_text(text, ndim, shape));
         }
     return 0;
 }
 
-int uni_parameters_add(uni_parameters *store, uni_parameter **out, const char *name,
+int uni_parameters_add(uni_parameter **out, uni_parameters *store, const char *name,
                        uni_parameter_kind kind, int ndim, const int64_t *shape, uni_error *err)
 {
     size_t size = 0;
@@ -144,14 +147,14 @@ float *uni_parameters_weights(const uni_parameters *store, size_t *size)
     return store->buffers[0].data;
 }
 
-float *uni_parameters_states(const uni_parameters *store, size_t *size)
+float *uni__parameters_states(const uni_parameters *store, size_t *size)
 {
     if (size)
         *size = store->buffers[1].size;
     return store->buffers[1].data;
 }
 
-int uni_parameters_rehome(uni_parameters *store, float *memory, bool adopt, uni_error *err)
+int uni__parameters_rehome(uni_parameters *store, float *memory, bool adopt, uni_error *err)
 {
     buffer *flat = &store->buffers[0];
     float *target = memory ? memory : flat->own;
@@ -164,9 +167,9 @@ int uni_parameters_rehome(uni_parameters *store, float *memory, bool adopt, uni_
     return 0;
 }
 
-/* Runs of weights that are neither frozen nor done: done[i] == stamp (NULL: none is). */
+/* Finds runs of weights that are neither frozen nor done: done[i] == stamp (NULL: none is done). */
 static size_t find_spans(const uni_parameters *store, const uint32_t *done, uint32_t stamp,
-                         uni_span *spans, size_t max)
+                         uni__span *spans, size_t max)
 {
     size_t count = 0;
     bool open = false;
@@ -191,55 +194,25 @@ static size_t find_spans(const uni_parameters *store, const uint32_t *done, uint
     return count;
 }
 
-size_t uni_parameters_trainable(const uni_parameters *store, uni_span *spans, size_t max)
+size_t uni__parameters_trainable(const uni_parameters *store, uni__span *spans, size_t max)
 {
     return find_spans(store, NULL, 0, spans, max);
 }
 
-const char *uni_parameter_name(const uni_parameter *parameter)
+const uni_parameter_info *uni_parameter_info_of(const uni_parameter *parameter)
 {
-    return parameter->name;
-}
-
-uni_parameter_kind uni_parameter_kind_of(const uni_parameter *parameter)
-{
-    return parameter->kind;
-}
-
-int uni_parameter_ndim(const uni_parameter *parameter)
-{
-    return parameter->ndim;
-}
-
-const int64_t *uni_parameter_shape(const uni_parameter *parameter)
-{
-    return parameter->shape;
-}
-
-size_t uni_parameter_size(const uni_parameter *parameter)
-{
-    return parameter->size;
-}
-
-size_t uni_parameter_offset(const uni_parameter *parameter)
-{
-    return parameter->offset;
+    return &parameter->info;
 }
 
 float *uni_parameter_data(const uni_parameter *parameter)
 {
     float *data = parameter->store->buffers[parameter->kind == UNI_PARAMETER_STATE].data;
-    return data != NULL ? data + parameter->offset : NULL; /* a store whose parameters are empty */
+    return data != NULL ? data + parameter->offset : NULL; /* NULL when all parameters are empty */
 }
 
 void uni_parameter_freeze(uni_parameter *parameter, bool frozen)
 {
     parameter->frozen = frozen || parameter->kind == UNI_PARAMETER_STATE;
-}
-
-bool uni_parameter_is_frozen(const uni_parameter *parameter)
-{
-    return parameter->frozen;
 }
 
 /* ---- gradients ---- */
@@ -251,7 +224,7 @@ static void leave_memory(uni_gradients *gradients)
     gradients->borrowed = false;
 }
 
-/* Makes room for what was added to the store; old contents stay, new ones are zero. */
+/* Grows with the store; old contents stay, new ones are zero. */
 static int follow(uni_gradients *gradients, uni_error *err)
 {
     size_t size = gradients->store->buffers[0].size, count = gradients->store->count;
@@ -303,12 +276,12 @@ void uni_gradients_free(uni_gradients *gradients)
     free(gradients);
 }
 
-uni_parameters *uni_gradients_store(const uni_gradients *gradients)
+uni_parameters *uni__gradients_store(const uni_gradients *gradients)
 {
     return gradients->store;
 }
 
-size_t uni_gradients_trainable(const uni_gradients *gradients, uni_span *spans, size_t max)
+size_t uni__gradients_trainable(const uni_gradients *gradients, uni__span *spans, size_t max)
 {
     const uni_parameters *store = gradients->store;
     bool known = gradients->stamp != 0 && gradients->num_stamps == store->count;
@@ -330,8 +303,9 @@ float *uni_gradients_of(uni_gradients *gradients, const uni_parameter *parameter
     return gradients->data + parameter->offset;
 }
 
-/* All but the gradients that the last pass did not make, because it changed the weight itself: for a large kernel most of the bytes. What lies between two weights is zero and
- * goes with the one before. */
+/* Copies all but the gradients that the last pass did not make because it changed the weight
+ * itself, which for a large kernel is most of the bytes. The gap after a weight is zero and copied
+ * with it. */
 static void copy_gradients(float *to, const uni_gradients *from)
 {
     const uni_parameters *store = from->store;
@@ -347,7 +321,7 @@ static void copy_gradients(float *to, const uni_gradients *from)
     memcpy(to + begin, from->data + begin, (from->size - begin) * sizeof(float));
 }
 
-int uni_gradients_rehome(uni_gradients *gradients, float *memory, uni_error *err)
+int uni__gradients_rehome(uni_gradients *gradients, float *memory, uni_error *err)
 {
     UNI_TRY(follow(gradients, err));
     if (memory == gradients->data || (!memory && !gradients->borrowed))
@@ -374,7 +348,7 @@ void uni_gradients_zero(uni_gradients *gradients)
 int uni__gradients_begin(uni_gradients *gradients, uni_error *err)
 {
     UNI_TRY(follow(gradients, err));
-    if (++gradients->stamp == 0) { /* wrapped: no old stamp may look new */
+    if (++gradients->stamp == 0) { /* wrapped: old stamps must not match */
         memset(gradients->stamps, 0, gradients->num_stamps * sizeof *gradients->stamps);
         gradients->stamp = 1;
     }

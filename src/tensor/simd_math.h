@@ -1,6 +1,7 @@
 /*
- * simd_math.h - eight floats at a time in GCC's vector types: loads, exp, log, tanh, erf. Included by kernels_simd.h, which is compiled
- * once per instruction set. Polynomials are those of Cephes; errors are below 3 ulp in the ranges that matter, NaN stays NaN.
+ * simd_math.h - eight floats at a time in GCC's vector types: loads, exp, log, tanh, erf. Included
+ * by kernels_simd.h, which is compiled once per instruction set. The polynomials are those of
+ * Cephes; errors are below 3 ulp in the ranges that matter, and NaN stays NaN.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -50,7 +51,8 @@ INLINE void put(float *p, size_t m, v8 x)
         memcpy(p, &x, m * sizeof(float));
 }
 
-/* One instruction each where there is one (SIMD_BLEND: kernels_avx2.c); the compiler does not find it in the plain form. */
+/* One instruction each where available (SIMD_BLEND: kernels_avx2.c), which the compiler does not
+ * generate from the plain form. */
 #ifdef SIMD_BLEND
 INLINE v8 pick(i8 condition, v8 yes, v8 no)
 {
@@ -101,10 +103,10 @@ INLINE float largest8(v8 x)
     return best;
 }
 
-/* e^t = 2^z p, z a whole number. */
+/* e^t = 2^z p, z an integer. */
 INLINE v8 exp_parts(v8 t, v8 *z)
 {
-    *z = (t * 1.44269504088896341f + 12582912.0f) - 12582912.0f; /* to the nearest whole number */
+    *z = (t * 1.44269504088896341f + 12582912.0f) - 12582912.0f; /* round to the nearest integer */
     v8 r = t - *z * 0.693359375f - *z * -2.12194440e-4f;
     v8 p = splat(1.9875691500e-4f);
     p = p * r + 1.3981999507e-3f;
@@ -119,8 +121,8 @@ INLINE v8 exp8(v8 x)
 {
     v8 t = pick(x < -87.3f, splat(-87.3f), pick(x > 88.7f, splat(88.7f), x));
     v8 z, p = exp_parts(t, &z);
-    i8 e = __builtin_convertvector(z, i8) +
-           126; /* half of the power, doubled after: 2^128 would overflow */
+    /* Half of the power, doubled afterwards: 2^128 would overflow. */
+    i8 e = __builtin_convertvector(z, i8) + 126;
     v8 y = p * (v8)(e << 23) * 2.0f;
     y = pick(x < -87.3f, splat(0), y);
     y = pick(x > 88.7228f, splat(__builtin_inff()), y);
@@ -153,7 +155,7 @@ INLINE v8 log8(v8 x)
     return pick((x < 0) | (x != x), splat(__builtin_nanf("")), y);
 }
 
-/* log(1 + z) for z in [0, 1], good for tiny z. */
+/* log(1 + z) for z in [0, 1], accurate for tiny z. */
 INLINE v8 log1p8(v8 z)
 {
     v8 u = z + 1.0f;
@@ -180,7 +182,7 @@ INLINE v8 tanh8(v8 x)
     return pick(x != x, x, pick(a < 0.625f, near, far));
 }
 
-/* e^x for x <= 0 that is not NaN: nothing to look out for but very small results, which become 0. */
+/* e^x for x <= 0 that is not NaN. Only very small results need care; they become 0. */
 INLINE v8 exp_negative8(v8 x)
 {
     v8 t = max8(x, splat(-87.3f));
@@ -189,8 +191,8 @@ INLINE v8 exp_negative8(v8 x)
     return pick(x < -87.3f, splat(0), y);
 }
 
-/* Abramowitz and Stegun 7.1.26 has an absolute error of 1.5e-7; near 0 the series keeps the relative one small too.
- * bell is e^(-x^2), which the derivative needs too. */
+/* Abramowitz and Stegun 7.1.26 has an absolute error of 1.5e-7; near 0 the series also keeps the
+ * relative error small. bell is e^(-x^2), which the derivative needs too. */
 INLINE v8 erf_of8(v8 x, v8 bell)
 {
     v8 a = abs8(x), s = x * x;

@@ -1,7 +1,9 @@
 /*
- * tape.c - one replica's step: begin, inputs, errors and profile. The record and the walk backwards are in tape_backward.c.
+ * tape.c - one replica's step: begin, inputs, errors and profile. Recording and the backward walk
+ * are in tape_backward.c.
  *
- * Errors stick: the first one is kept with the name of the layer that was entered, and everything after it returns NULL. Called by the tape's thread only.
+ * Errors are sticky: the first one is kept with the name of the layer that was entered, and
+ * everything after it returns NULL. Called only by the tape's thread.
  */
 #include <sched.h>
 #include <stdarg.h>
@@ -9,9 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "tensor/shared.h"
 #include "tensor/internal.h"
 #include "tensor/onednn.h"
 #include "tensor/update.h"
+#include "base/options.h"
 
 static int default_threads(void)
 {
@@ -27,11 +31,12 @@ static int default_threads(void)
 int uni_tape_new(uni_tape **out, const uni_tape_options *options, uni_error *err)
 {
     *out = NULL;
+    UNI__OPTIONS(uni_tape_options, options, reference, err);
     uni_tape *tape = calloc(1, sizeof *tape);
     if (!tape)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a tape");
-    tape->reference = options && options->reference;
-    tape->threads = options && options->threads > 0 ? options->threads : default_threads();
+    tape->reference = options->reference;
+    tape->threads = options->threads > 0 ? options->threads : default_threads();
     tape->kernels = tape->reference ? &uni__tensor_kernels_reference : uni__tensor_kernels_best();
     tape->arena = uni__arena_new();
     int status = tape->arena ? uni__onednn_new(&tape->onednn, err)
@@ -54,7 +59,7 @@ void uni_tape_free(uni_tape *tape)
     free(tape);
 }
 
-int uni_tape_threads(const uni_tape *tape)
+int uni__tape_threads(const uni_tape *tape)
 {
     return tape->threads;
 }
@@ -75,14 +80,14 @@ void uni_tape_begin(uni_tape *tape, const uni_step *step)
     uni__onednn_begin(tape->onednn);
 }
 
-bool uni_tape_set_training(uni_tape *tape, bool training)
+bool uni__tape_set_training(uni_tape *tape, bool training)
 {
     bool before = tape->step.training;
     tape->step.training = training;
     return before;
 }
 
-const uni_step *uni_tape_step(const uni_tape *tape)
+const uni_step *uni__tape_step(const uni_tape *tape)
 {
     return &tape->step;
 }
@@ -112,14 +117,14 @@ uni_tensor *uni_tape_fail(uni_tape *tape, int code, const char *format, ...)
     return NULL;
 }
 
-void uni_tape_enter(uni_tape *tape, const char *name)
+void uni__tape_enter(uni_tape *tape, const char *name)
 {
     if (tape->num_names < UNI__MAX_NAMES)
         tape->names[tape->num_names] = name;
     tape->num_names++;
 }
 
-void uni_tape_leave(uni_tape *tape)
+void uni__tape_leave(uni_tape *tape)
 {
     if (tape->num_names > 0)
         tape->num_names--;
@@ -160,9 +165,9 @@ uni_tensor *uni__new_view(uni_tape *tape, uni_dtype dtype, int ndim, const int64
     for (int i = 0; i < ndim; i++)
         if (shape[i] < 0 || __builtin_mul_overflow(count, (size_t)shape[i], &count) ||
             count > PTRDIFF_MAX / 32) {
-            char text[UNI_SHAPE_TEXT_SIZE];
+            char text[UNI__SHAPE_TEXT_SIZE];
             return uni_tape_fail(tape, UNI_ESHAPE, "shape %s is not possible",
-                                 uni_shape_text(text, ndim, shape));
+                                 uni__shape_text(text, ndim, shape));
         }
     uni_tensor *tensor = uni__scratch(tape, sizeof *tensor);
     if (!tensor)
@@ -204,11 +209,6 @@ uni_tensor *uni_tape_input(uni_tape *tape, uni_dtype dtype, int ndim, const int6
     return uni__new_view(tape, dtype, ndim, shape, (void *)data);
 }
 
-uni_tensor *uni_tape_input_column(uni_tape *tape, const uni_column *column)
-{
-    return uni_tape_input(tape, column->dtype, column->ndim, column->shape, column->data);
-}
-
 uni_tensor *uni_tape_parameter(uni_tape *tape, const uni_parameter *parameter)
 {
     if (tape->error.code)
@@ -228,21 +228,13 @@ uni_tensor *uni_tape_scratch(uni_tape *tape, uni_dtype dtype, int ndim, const in
     return uni__new(tape, dtype, ndim, shape);
 }
 
-uni_tensor *uni_tape_constant(uni_tape *tape, float value)
-{
-    uni_tensor *tensor = uni__new(tape, UNI_F32, 0, NULL);
-    if (tensor)
-        f32(tensor)[0] = value;
-    return tensor;
-}
-
 void uni_tape_add_loss(uni_tape *tape, uni_tensor *loss)
 {
     if (loss)
         tape->added_losses = tape->added_losses ? uni_op_add(tape, tape->added_losses, loss) : loss;
 }
 
-uni_tensor *uni_tape_added_losses(uni_tape *tape)
+uni_tensor *uni__tape_added_losses(uni_tape *tape)
 {
     return tape->error.code ? NULL : tape->added_losses;
 }
@@ -250,8 +242,8 @@ uni_tensor *uni_tape_added_losses(uni_tape *tape)
 void uni_tape_watch(uni_tape *tape, uni_tensor *tensor)
 {
     if (tensor && tensor->dtype == UNI_F32) {
-        /* A parameter that this step does not learn has no place in the gradient store: its gradient
-         * is kept with the tensor, as of any input. */
+        /* A parameter that this step does not train has no place in the gradient store: the tensor
+         * keeps its gradient, like any input. */
         if (!tensor->needs_gradient)
             tensor->parameter = NULL;
         tensor->watched = true;
@@ -311,8 +303,8 @@ bool uni__same_shape(const uni_tensor *a, const uni_tensor *b)
 
 const char *uni__shape(uni_tape *tape, const uni_tensor *tensor)
 {
-    char *text = uni__arena_alloc(tape->arena, UNI_SHAPE_TEXT_SIZE);
-    return text ? uni_shape_text(text, tensor->ndim, tensor->shape) : "(?)";
+    char *text = uni__arena_alloc(tape->arena, UNI__SHAPE_TEXT_SIZE);
+    return text ? uni__shape_text(text, tensor->ndim, tensor->shape) : "(?)";
 }
 
 /* ---- profile ---- */
@@ -340,26 +332,26 @@ void uni__clock_end(uni_tape *tape, const char *operation, double begin, double 
     if (i == UNI__MAX_PROFILE)
         return;
     if (i == tape->num_profile)
-        tape->profile[tape->num_profile++] = (uni_profile_entry){ .operation = operation };
+        tape->profile[tape->num_profile++] = (uni__profile_entry){ .operation = operation };
     tape->profile[i].calls++;
     tape->profile[i].seconds += seconds;
     tape->profile[i].flops += flops;
 }
 
-void uni_tape_profile(uni_tape *tape, bool on)
+void uni__tape_profile(uni_tape *tape, bool on)
 {
     tape->profiling = on;
     tape->num_profile = 0;
 }
 
-size_t uni_tape_profile_read(const uni_tape *tape, uni_profile_entry *entries, size_t max)
+size_t uni__tape_profile_read(const uni_tape *tape, uni__profile_entry *entries, size_t max)
 {
     for (size_t i = 0; i < tape->num_profile && i < max; i++)
         entries[i] = tape->profile[i];
     return tape->num_profile;
 }
 
-size_t uni_tape_bytes(const uni_tape *tape)
+size_t uni__tape_bytes(const uni_tape *tape)
 {
     return sizeof *tape + uni__arena_bytes(tape->arena) + uni__onednn_bytes(tape->onednn);
 }

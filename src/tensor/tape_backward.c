@@ -1,11 +1,13 @@
 /*
- * tape_backward.c - the record of a step, and the walk backwards over it.
+ * tape_backward.c - the record of a step, and the backward walk over it.
  *
- * Gradients of intermediate tensors are arena blocks that are released as soon as the node that made the tensor has used them; gradients
- * of weights are written straight into the flat buffer. Called by the tape's thread only.
+ * Gradients of intermediate tensors are arena blocks that are released as soon as the node that
+ * made the tensor has used them; gradients of weights are written straight into the flat buffer.
+ * Called only by the tape's thread.
  */
 #include <string.h>
 #include "tensor/internal.h"
+#include "base/options.h"
 
 void *uni__tape_record(uni_tape *tape, const char *operation, uni_tensor *out, int num_inputs,
                        uni_tensor *const *inputs, void (*backward)(uni_tape *, uni__node *),
@@ -98,10 +100,10 @@ static bool is_first_use(const uni__node *node, const uni_parameter *parameter)
 bool uni__descends(uni_tape *tape, const uni__node *node, const uni_tensor *tensor)
 {
     const uni_parameter *parameter = tensor->needs_gradient ? tensor->parameter : NULL;
-    const uni_descent *descent = tape->descent;
+    const uni__descent *descent = tape->descent;
     if (!descent || !parameter || (descent->peers && parameter->size < descent->peers->least) ||
         (descent->keep_factors &&
-         (parameter->size < descent->keep_factors || tape->num_factored == UNI_MAX_FACTORED)))
+         (parameter->size < descent->keep_factors || tape->num_factored == UNI__MAX_FACTORED)))
         return false;
     uni_gradients *gradients = tape->step.gradients;
     uint32_t stamp = gradients->stamp;
@@ -138,7 +140,8 @@ static int check_gradient(uni_tape *tape, const uni_tensor *loss, uni_error *err
     return 0;
 }
 
-/* After the node that used a weight first, which the backward pass comes to last, its gradient is final. */
+/* A weight's gradient is final after the node that used it first, which the backward pass reaches
+ * last. */
 static int tell_ready(const uni__node *node, const uni_gradient_options *options, uni_error *err)
 {
     for (int i = 0; i < node->num_inputs; i++) {
@@ -152,7 +155,7 @@ static int tell_ready(const uni__node *node, const uni_gradient_options *options
     return 0;
 }
 
-/* Is it part of a factor that is wanted after the pass? */
+/* Is the tensor part of a factor that is needed after the pass? */
 static bool is_kept(const uni_tape *tape, const uni_tensor *tensor)
 {
     const float *begin = f32(tensor), *end = begin + tensor->count;
@@ -186,11 +189,18 @@ static int walk_back(uni_tape *tape, const uni_gradient_options *options, uni_er
 int uni_tape_gradient(uni_tape *tape, uni_tensor *loss, const uni_gradient_options *options,
                       uni_error *err)
 {
+    UNI__OPTIONS(uni_gradient_options, options, ready_context, err);
+    return uni__tape_gradient(tape, loss, options, NULL, err);
+}
+
+int uni__tape_gradient(uni_tape *tape, uni_tensor *loss, const uni_gradient_options *options,
+                       const uni__descent *descent, uni_error *err)
+{
     UNI_TRY(check_gradient(tape, loss, err));
     uni_gradients *gradients = tape->step.gradients;
     tape->gradient_done = true;
     tape->accumulate = options && options->accumulate;
-    tape->descent = options && gradients && !tape->accumulate ? options->descent : NULL;
+    tape->descent = gradients && !tape->accumulate ? descent : NULL;
     if (gradients)
         UNI_TRY(uni__gradients_begin(gradients, err));
     if (loss->needs_gradient) {
@@ -206,7 +216,7 @@ int uni_tape_gradient(uni_tape *tape, uni_tensor *loss, const uni_gradient_optio
     return uni_tape_status(tape, err);
 }
 
-size_t uni_tape_factored(const uni_tape *tape, const uni_factored **out)
+size_t uni__tape_factored(const uni_tape *tape, const uni__factored **out)
 {
     *out = tape->factored;
     return tape->num_factored;

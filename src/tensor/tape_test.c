@@ -1,6 +1,7 @@
 /*
- * tape_test.c - what a user of the tape relies on: errors that stick and say where, empty batches, gradients of inputs, accumulation,
- * frozen and unused weights, memory that does not grow, random numbers and batch statistics that do not depend on how a batch is split.
+ * tape_test.c - what a user of the tape relies on: sticky errors that name their place, empty
+ * batches, gradients of inputs, accumulation, frozen and unused weights, memory that does not grow,
+ * random numbers and batch statistics that do not depend on how a batch is split.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unisono/tensor.h>
+
+#include "tensor/shared.h"
+#include "tensor/descent.h"
 
 static uni_tape *new_tape(int threads)
 {
@@ -32,8 +36,8 @@ static uni_parameter *weight(uni_parameters *store, const char *name, int ndim,
 {
     uni_parameter *parameter = NULL;
     assert_int_equal(
-        uni_parameters_add(store, &parameter, name, UNI_PARAMETER_WEIGHT, ndim, shape, NULL), 0);
-    for (size_t i = 0; i < uni_parameter_size(parameter); i++)
+        uni_parameters_add(&parameter, store, name, UNI_PARAMETER_WEIGHT, ndim, shape, NULL), 0);
+    for (size_t i = 0; i < uni_parameter_info_of(parameter)->size; i++)
         uni_parameter_data(parameter)[i] = value;
     return parameter;
 }
@@ -51,11 +55,11 @@ static void first_error_sticks_and_names_the_layer(void **state)
     (void)state;
     uni_tape *tape = new_tape(1);
     uni_error err = { 0 };
-    uni_tape_enter(tape, "model");
-    uni_tape_enter(tape, "dense_1");
+    uni__tape_enter(tape, "model");
+    uni__tape_enter(tape, "dense_1");
     uni_tensor *wrong = uni_op_dense(tape, zeros(tape, SHAPE(64, 100)), zeros(tape, SHAPE(128, 10)),
                                      NULL, UNI_ACTIVATION_RELU);
-    uni_tape_leave(tape);
+    uni__tape_leave(tape);
     assert_null(wrong);
     assert_null(uni_op_relu(tape, wrong));
     assert_null(
@@ -64,7 +68,7 @@ static void first_error_sticks_and_names_the_layer(void **state)
     assert_string_equal(
         err.message,
         "dense_1: dense: input of shape (64, 100) does not fit a kernel of shape (128, 10)");
-    uni_tape_begin(tape, NULL); /* forgets it */
+    uni_tape_begin(tape, NULL); /* clears it */
     assert_int_equal(uni_tape_status(tape, &err), 0);
     uni_tape_free(tape);
 }
@@ -165,7 +169,7 @@ static void watched_input_has_a_gradient(void **state)
     uni_tape_free(tape);
 }
 
-/* An intermediate tensor that is watched keeps its gradient, although the pass goes on through it. */
+/* A watched intermediate tensor keeps its gradient, although the pass continues through it. */
 static void watched_result_keeps_its_gradient(void **state)
 {
     (void)state;
@@ -177,14 +181,14 @@ static void watched_result_keeps_its_gradient(void **state)
     uni_tensor *middle = uni_op_scale(tape, x, 3, 0);
     uni_tape_watch(tape, middle);
     uni_tensor *y = uni_op_scale(tape, middle, 5, 0);
-    assert_int_equal(uni_tape_gradient(tape, y, NULL, NULL),
-                     0); /* more than one element: the sum */
+    /* The gradient of several elements is that of their sum. */
+    assert_int_equal(uni_tape_gradient(tape, y, NULL, NULL), 0);
     assert_float_equal(uni_tensor_gradient(middle)[1], 5, 0);
     assert_float_equal(uni_tensor_gradient(x)[1], 15, 0);
     uni_tape_free(tape);
 }
 
-/* Without a gradient store, with another model's, and frozen: the gradient is the tensor's own. */
+/* Without a gradient store, with another model's, and frozen: the tensor keeps its own gradient. */
 static void watched_weight_outside_the_store_has_a_gradient(void **state)
 {
     (void)state;
@@ -240,8 +244,8 @@ static void unused_and_frozen_weights_have_gradient_zero(void **state)
     }
     for (size_t i = 0; i < 5; i++)
         assert_float_equal(uni_gradients_of(gradients, unused)[i], 0, 0);
-    uni_span spans[4];
-    assert_int_equal(uni_parameters_trainable(store, spans, 4), 1);
+    uni__span spans[4];
+    assert_int_equal(uni__parameters_trainable(store, spans, 4), 1);
     assert_int_equal(spans[0].begin, 0);
     assert_int_equal(spans[0].end, 32); /* two parameters, each on 64-byte boundaries */
     uni_gradients_free(gradients);
@@ -249,11 +253,12 @@ static void unused_and_frozen_weights_have_gradient_zero(void **state)
     uni_tape_free(tape);
 }
 
-/* loss = sum(dense(dense(x, first), shared) , shared)): a kernel of one layer descends in the pass, one that two layers use does not. */
+/* loss = sum(dense(dense(x, first), shared) , shared)): a kernel of one layer descends in the pass,
+ * one that two layers use does not. */
 static void kernels_of_one_layer_descend_in_the_pass(void **state)
 {
     (void)state;
-    static const uni_descent descent = { .rate = 0.25f, .keep = 0.5f };
+    static const uni__descent descent = { .rate = 0.25f, .keep = 0.5f };
     float after[2][2][9];
     for (int way = 0; way < 2; way++) {
         uni_tape *tape = new_tape(1);
@@ -272,11 +277,11 @@ static void kernels_of_one_layer_descend_in_the_pass(void **state)
         for (int i = 0; i < 2; i++)
             x = uni_op_dense(tape, x, uni_tape_parameter(tape, shared), NULL,
                              UNI_ACTIVATION_LINEAR);
-        uni_gradient_options options = { .descent = way ? &descent : NULL };
-        assert_int_equal(uni_tape_gradient(tape, uni_op_sum(tape, x), &options, NULL), 0);
-        uni_span spans[2];
-        assert_int_equal(uni_gradients_trainable(gradients, spans, 2), 1);
-        assert_int_equal(spans[0].begin, way ? uni_parameter_offset(shared) : 0);
+        assert_int_equal(
+            uni__tape_gradient(tape, uni_op_sum(tape, x), NULL, way ? &descent : NULL, NULL), 0);
+        uni__span spans[2];
+        assert_int_equal(uni__gradients_trainable(gradients, spans, 2), 1);
+        assert_int_equal(spans[0].begin, way ? uni_parameter_info_of(shared)->offset : 0);
         for (int i = 0; i < 9; i++) {
             float *w = uni_parameter_data(first) + i;
             if (way == 0)
@@ -307,22 +312,22 @@ static void store_keeps_values_when_it_grows_and_moves(void **state)
     for (int i = 0; i < 100; i++)
         more = weight(store, "more", SHAPE(17), (float)i);
     assert_int_equal(
-        uni_parameters_add(store, &moving, "moving", UNI_PARAMETER_STATE, SHAPE(4), NULL), 0);
-    assert_true(uni_parameter_is_frozen(moving));
+        uni_parameters_add(&moving, store, "moving", UNI_PARAMETER_STATE, SHAPE(4), NULL), 0);
+    assert_true(uni_parameter_info_of(moving)->is_frozen);
     size_t size = 0;
     assert_non_null(uni_parameters_weights(store, &size));
     assert_int_equal(size, 16 + 100 * 32);
-    assert_int_equal(uni_parameters_add(store, &more, "bad", UNI_PARAMETER_WEIGHT, SHAPE(-1), &err),
+    assert_int_equal(uni_parameters_add(&more, store, "bad", UNI_PARAMETER_WEIGHT, SHAPE(-1), &err),
                      UNI_ESHAPE);
     assert_null(more);
     float *shared = aligned_alloc(64, size * sizeof(float));
-    assert_int_equal(uni_parameters_rehome(store, shared, false, NULL), 0);
+    assert_int_equal(uni__parameters_rehome(store, shared, false, NULL), 0);
     assert_ptr_equal(uni_parameter_data(first), shared);
     assert_float_equal(uni_parameter_data(first)[5], 1.5f, 0);
     shared[5] = 3;
-    assert_int_equal(uni_parameters_add(store, &more, "late", UNI_PARAMETER_WEIGHT, SHAPE(1), &err),
+    assert_int_equal(uni_parameters_add(&more, store, "late", UNI_PARAMETER_WEIGHT, SHAPE(1), &err),
                      UNI_ESTATE);
-    assert_int_equal(uni_parameters_rehome(store, NULL, false, NULL), 0);
+    assert_int_equal(uni__parameters_rehome(store, NULL, false, NULL), 0);
     assert_float_equal(uni_parameter_data(first)[5], 3, 0);
     free(shared);
     uni_parameters_free(store);
@@ -346,13 +351,13 @@ static void model_make(small_model *m)
     m->dense = weight(m->store, "dense/kernel", SHAPE(72, 4), 0.1f);
     m->dense_bias = weight(m->store, "dense/bias", SHAPE(4), 0);
     assert_int_equal(
-        uni_parameters_add(m->store, &m->mean, "bn/mean", UNI_PARAMETER_STATE, SHAPE(8), NULL), 0);
-    assert_int_equal(uni_parameters_add(m->store, &m->variance, "bn/variance", UNI_PARAMETER_STATE,
+        uni_parameters_add(&m->mean, m->store, "bn/mean", UNI_PARAMETER_STATE, SHAPE(8), NULL), 0);
+    assert_int_equal(uni_parameters_add(&m->variance, m->store, "bn/variance", UNI_PARAMETER_STATE,
                                         SHAPE(8), NULL),
                      0);
-    for (size_t i = 0; i < uni_parameter_size(m->kernel); i++)
+    for (size_t i = 0; i < uni_parameter_info_of(m->kernel)->size; i++)
         uni_parameter_data(m->kernel)[i] = (float)(i % 7) * 0.1f - 0.3f;
-    for (size_t i = 0; i < uni_parameter_size(m->dense); i++)
+    for (size_t i = 0; i < uni_parameter_info_of(m->dense)->size; i++)
         uni_parameter_data(m->dense)[i] = (float)(i % 11) * 0.05f - 0.25f;
     assert_int_equal(uni_gradients_new(&m->gradients, m->store, NULL), 0);
 }
@@ -363,7 +368,8 @@ static void model_free(small_model *m)
     uni_parameters_free(m->store);
 }
 
-/* Sum of the losses of samples [first, first + n) of a batch whose images are a function of the sample's number. */
+/* Sum of the losses of samples [first, first + n) of a batch whose images are a function of the
+ * sample's number. */
 static uni_tensor *model_run(small_model *m, uni_tape *tape, int64_t first, int64_t n)
 {
     uni_tensor *x = uni_tape_scratch(tape, UNI_F32, SHAPE(n, 8, 8, 1)),
@@ -394,8 +400,8 @@ static void empty_batch_has_zero_gradients(void **state)
     uni_tape *tape = new_tape(2);
     uni_error err = { 0 };
     model_make(&m);
-    for (int64_t n = 1; n >= 0;
-         n--) { /* first one sample, so that gradients are there to be overwritten */
+    /* First one sample, so that there are gradients to overwrite. */
+    for (int64_t n = 1; n >= 0; n--) {
         uni_tape_begin(tape, &(uni_step){ .training = true, .gradients = m.gradients, .seed = 1 });
         uni_tensor *loss = model_run(&m, tape, 0, n);
         if (uni_tape_gradient(tape, loss, NULL, &err) < 0)
@@ -429,14 +435,14 @@ static void memory_does_not_grow_with_steps(void **state)
                                           .number = (uint64_t)step });
         assert_int_equal(uni_tape_gradient(tape, model_run(&m, tape, 0, 16), NULL, NULL), 0);
         if (step == 3)
-            after_three = uni_tape_bytes(tape);
+            after_three = uni__tape_bytes(tape);
     }
-    assert_int_equal(uni_tape_bytes(tape), after_three);
+    assert_int_equal(uni__tape_bytes(tape), after_three);
     model_free(&m);
     uni_tape_free(tape);
 }
 
-/* ---- the same numbers for any split ---- */
+/* ---- the same numbers for every split ---- */
 
 static void dropout_belongs_to_the_sample(void **state)
 {
@@ -523,7 +529,7 @@ static void *replica_run(void *context)
     return NULL;
 }
 
-/* Runs one step of 12 samples in the given parts; sums of losses and gradients over the replicas. */
+/* Runs one step of 12 samples in the given parts; sums losses and gradients over the replicas. */
 static double run_split(int count, const int64_t *parts, float *gradient, float *moving)
 {
     small_model m;

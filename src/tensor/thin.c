@@ -1,6 +1,8 @@
 /*
- * thin.c - convolutions of images with few channels by our own kernels (kernels_thin.h): which ones, and how they are shared out among the tape's threads. oneDNN's need about
- * twice the time there. Pieces depend on shapes and the thread count only: same count, same bits. Called by the tape's thread.
+ * thin.c - convolutions of images with few channels by our own kernels (kernels_thin.h): selects
+ * them and distributes the work over the tape's threads. oneDNN's kernels take about twice as long
+ * there. Pieces depend only on shapes and the thread count: same count, same bits. Called by the
+ * tape's thread.
  */
 #include <string.h>
 #include "tensor/onednn.h"
@@ -24,7 +26,8 @@ static size_t frame_of(const uni__conv *c)
 typedef struct task {
     const uni__tensor_kernels *kernels;
     const uni__thin *thin;
-    float *scratch; /* a frame, and for gradients their sums, a piece */
+    /* Per piece: a frame and, for gradients, their sums. */
+    float *scratch;
     size_t images, pieces, room, frame, taps;
 } task;
 
@@ -70,7 +73,7 @@ bool uni__thin_forward(uni_tape *tape, const uni__conv *conv, const float *x, co
     return true;
 }
 
-/* The sum over pieces into `to`. */
+/* Sums the pieces into `to`. */
 static void add_pieces(const task *t, const float *from, size_t n, float *to, bool add)
 {
     if (!add)

@@ -1,9 +1,14 @@
 /*
- * update.c - the passes of update.h: the best table of inner loops, and sums that are the same for every caller. Any thread.
+ * update.c - the passes of update.h: the best table of inner loops, and sums that are the same for
+ * every caller. Any thread.
  */
 #include <math.h>
+#include <string.h>
+
 #include "tensor/kernels.h"
 #include "tensor/update.h"
+
+#define SUM_PIECE ((size_t)1024) /* floats; stays in the first-level cache */
 
 void uni__update_sgd(float *w, const float *g, size_t n, float lr, float scale, float decay)
 {
@@ -36,7 +41,8 @@ void uni__update_adagrad(float *w, float *a, const float *g, size_t n, float lr,
 
 double uni__sum_squares(const float *x, size_t n)
 {
-    /* Eight sums in double, whatever the instruction set: the result must not depend on the machine's width. */
+    /* Eight sums in double for every instruction set: the result must not depend on the vector
+     * width. */
     double sums[8] = { 0 };
     size_t i = 0;
     for (; i + 8 <= n; i += 8)
@@ -52,7 +58,7 @@ void uni__clip_in_place(float *x, size_t n, float scale, float limit)
 {
     for (size_t i = 0; i < n; i++) {
         float v = x[i] * scale;
-        x[i] = v > limit ? limit : v < -limit ? -limit : v; /* NaN stays, so that it is seen */
+        x[i] = v > limit ? limit : v < -limit ? -limit : v; /* NaN stays visible */
     }
 }
 
@@ -61,19 +67,31 @@ void uni__fill_uniform(float *out, size_t n, const uni__uniform *uniform)
     uni__tensor_kernels_best()->uniform(out, n, 0, uniform);
 }
 
-void uni__sum_buffers(float *into, const float *const *from, int count, size_t n)
+/* Sums one piece. `into` may be any of the buffers; those after the second are still to be read
+ * when the sum begins. */
+static void sum_piece(float *into, const float *const *from, int count, size_t at, size_t n)
 {
     const uni__tensor_kernels *kernels = uni__tensor_kernels_best();
-    for (size_t first = 0; first < n; first += 4096) { /* in pieces that stay in the cache */
-        size_t piece = n - first < 4096 ? n - first : 4096;
-        if (count == 0) {
-            for (size_t i = 0; i < piece; i++)
-                into[first + i] = 0;
-            continue;
-        }
-        if (from[0] != into)
-            kernels->scale(from[0] + first, into + first, piece, 1, 0);
-        for (int k = 1; k < count; k++)
-            kernels->add_in_place(into + first, from[k] + first, piece);
+    float aside[SUM_PIECE], *to = into;
+    for (int k = 2; k < count && to == into; k++)
+        to = from[k] + at == into ? aside : into;
+    kernels->binary(UNI_BINARY_ADD, from[0] + at, 1, from[1] + at, 1, to, n);
+    for (int k = 2; k < count; k++)
+        kernels->add_in_place(to, from[k] + at, n);
+    if (to != into)
+        memcpy(into, to, n * sizeof *into);
+}
+
+void uni__sum_buffers(float *into, const float *const *from, int count, size_t at, size_t n)
+{
+    if (count < 2) {
+        if (count == 0)
+            memset(into, 0, n * sizeof *into);
+        else if (from[0] + at != into)
+            memcpy(into, from[0] + at, n * sizeof *into);
+        return;
     }
+    for (size_t first = 0; first < n; first += SUM_PIECE)
+        sum_piece(into + first, from, count, at + first,
+                  n - first < SUM_PIECE ? n - first : SUM_PIECE);
 }

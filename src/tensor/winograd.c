@@ -1,14 +1,19 @@
 /*
- * winograd.c - 3 x 3 convolutions by our own kernels (kernels_winograd.h): which ones, and how they are shared out among the tape's threads.
+ * winograd.c - 3 x 3 convolutions by our own kernels (kernels_winograd.h): selects them and
+ * distributes the work over the tape's threads.
  *
- * oneDNN has Winograd's algorithm for AVX-512 only; with AVX2 its direct kernels need 36 multiplications where these need 16 and some additions. The gradient of the
- * input is the same convolution with the kernel turned round. Pieces depend on shapes and the thread count only: same count, same bits. Called by the tape's thread.
+ * oneDNN has Winograd's algorithm for AVX-512 only. With AVX2 its direct kernels need 36
+ * multiplications where these need 16 and some additions. The gradient of the input is the same
+ * convolution with the kernel rotated. Pieces depend only on shapes and the thread count: same
+ * count, same bits. Called by the tape's thread.
  */
 #include "tensor/onednn.h"
 
-/* The transforms of a block of tiles, which stay in the second-level cache beside the kernel's. */
+/* The transforms of a block of tiles; they stay in the second-level cache along with the
+ * kernel's. */
 #define BLOCK_BYTES ((size_t)192 << 10)
-/* The transforms cost as much as a product with about ten channels; beyond the upper bound the kernel's no longer stays in any cache of its own, and was not measured. */
+/* The transforms cost as much as a product with about ten channels. Beyond the upper bound the
+ * kernel's transform no longer fits a private cache; this was not measured. */
 #define FEWEST_CHANNELS 32
 #define MOST_CHANNELS 256
 
@@ -36,7 +41,8 @@ static uni__winograd plan(const uni__conv *c)
     return w;
 }
 
-/* Floats of scratch for one thread: the transforms of a block, and a patch at the image's border. */
+/* Floats of scratch for one thread: the transforms of a block, and a patch at the image's
+ * border. */
 static size_t room_of(const uni__winograd *w)
 {
     return 16 * ((w->block + 1) * (size_t)(w->conv.in + w->conv.out));

@@ -1,12 +1,12 @@
 /*
  * csv.c - progress.csv: one row per iteration of one rank, one column per metric, nested ones as
- * a.b, quoted as RFC 4180 says.
+ * a.b, quoted as in RFC 4180.
  *
- * Rows are appended through a buffer that goes out on every tick. The columns are those of the
- * first report; when a later one brings a new metric, the file is written anew beside the old one
- * with the column added (empty in the earlier rows) and renamed over it, so that a reader sees the
- * old table or the new one. A file of an earlier controller is gone on with (resume); a torn last
- * row is cut off.
+ * Rows are appended through a buffer that is written on every tick. The columns are those of the
+ * first report. If a later report has a new metric, the file is rewritten beside the old one with
+ * the column added (empty in earlier rows) and renamed over it, so that a reader sees the old table
+ * or the new one. A file of an earlier controller is continued (resume); a torn last row is cut
+ * off.
  *
  * Numbers: integers as they are, floats in the shortest form that reads back to the same bits, nan,
  * inf and -inf (Python's float and pandas read these). True and False. Missing and null are empty.
@@ -23,6 +23,7 @@
 
 #include "base/file.h"
 #include "track/sink.h"
+#include "base/options.h"
 
 #define BUFFER_SIZE (64 * 1024)
 #define MAX_COLUMNS 10000
@@ -32,10 +33,10 @@ typedef struct csv {
     int rank, fd;
     char **columns;
     size_t num_columns, capacity;
-    uni__text *cells; /* of the row in the making, one per column */
+    uni__text *cells; /* of the current row, one per column */
     uint64_t size; /* bytes in the file */
     uni__text pending, name, list;
-    size_t guess; /* the column that the next metric most likely has */
+    size_t guess; /* the column that the next metric most likely belongs to */
     bool grew; /* this report brought a new column */
 } csv;
 
@@ -168,7 +169,7 @@ static int flush(csv *c, uni_error *err)
     return 0;
 }
 
-/* Where the row that starts at `at` ends (behind its line break), or 0 when it is not whole. */
+/* Where the row that starts at `at` ends (after its line break), or 0 if it is incomplete. */
 static size_t row_end(const char *data, size_t size, size_t at)
 {
     bool quoted = false;
@@ -181,8 +182,8 @@ static size_t row_end(const char *data, size_t size, size_t at)
     return 0;
 }
 
-/* Writes the whole table again with the present columns; earlier rows, which have `before` of them,
- * get empty cells. */
+/* Rewrites the table with the current columns; earlier rows, which have `before` of them, get empty
+ * cells. */
 static int rewrite(csv *c, size_t before, uni_error *err)
 {
     char *old = NULL;
@@ -217,7 +218,7 @@ static int rewrite(csv *c, size_t before, uni_error *err)
     return status;
 }
 
-/* The header of a file that is there already: its columns, and the end of the last whole row. */
+/* Reads the header of an existing file: its columns, and the end of the last whole row. */
 static int read_header(csv *c, const char *data, size_t size, uni_error *err)
 {
     size_t end = row_end(data, size, 0), at = 0;
@@ -247,7 +248,7 @@ static int read_header(csv *c, const char *data, size_t size, uni_error *err)
     return status;
 }
 
-static int csv_start(void *self, const uni_run_info *info, uni_error *err)
+static int csv_start(void *self, const uni_start_info *info, uni_error *err)
 {
     csv *c = self;
     char *data = NULL;
@@ -278,8 +279,9 @@ static int csv_result(void *self, const uni_reports *reports, uni_error *err)
     c->guess = 0;
     c->grew = false;
     UNI_TRY(uni__flatten(metrics, '.', &c->name, take_metric, c, err));
+    /* No columns yet: there were only empty dictionaries. */
     if (c->num_columns == 0)
-        return 0; /* nothing but empty dictionaries */
+        return 0;
     if (before == 0)
         add_header(c, &c->pending);
     else if (c->grew)
@@ -300,8 +302,8 @@ static int csv_result(void *self, const uni_reports *reports, uni_error *err)
 static void csv_tick(void *self)
 {
     uni_error err = { 0 };
-    (void)!flush(self,
-                 &err); /* what could not be written waits; the next result or finish says so */
+    /* What could not be written waits; the next result or finish reports it. */
+    (void)!flush(self, &err);
 }
 
 static int csv_finish(void *self, const uni_finish_info *info, uni_error *err)
@@ -329,7 +331,7 @@ static void csv_free(void *self)
     free(c);
 }
 
-static const uni_sink_vtable csv_vtable = {
+static const uni_sink_class csv_vtable = {
     .name = "csv",
     .start = csv_start,
     .result = csv_result,
@@ -340,11 +342,9 @@ static const uni_sink_vtable csv_vtable = {
 
 int uni_sink_csv(uni_sink **out, const uni_sink_csv_options *options, uni_error *err)
 {
-    static const uni_sink_csv_options defaults = { 0 };
-    bool failed = false;
     *out = NULL;
-    if (options == NULL)
-        options = &defaults;
+    UNI__OPTIONS(uni_sink_csv_options, options, rank, err);
+    bool failed = false;
     csv *c = calloc(1, sizeof *c);
     if (c == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the csv sink");

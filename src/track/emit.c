@@ -1,6 +1,6 @@
 /*
- * emit.c - what the sinks share: values as JSON text the way Python's json writes them, flat names
- * of nested metrics, paths.
+ * emit.c - shared by the sinks: values as JSON text like Python's json, flat names of nested
+ * metrics, paths.
  *
  * Thread: any.
  */
@@ -64,7 +64,7 @@ static void emit_dict(uni__text *out, const uni_value *dict, int indent, int dep
     uni__text_add(out, "}", 1);
 }
 
-/* Lists, bytes and arrays: all as a list. */
+/* Lists, bytes and arrays are all written as a list. */
 static void emit_list(uni__text *out, const uni_value *value, int indent, int depth)
 {
     uni_array *array = uni_value_as_array(value);

@@ -1,9 +1,9 @@
 /*
- * feed.c - the shared state of one results writer and its followers, and reading pieces of the
+ * feed.c - the state shared by one results writer and its followers, and reading pieces of the
  * file.
  *
- * Marks are few (one per rank and attempt), kept only until every follower has passed them. A
- * follower that is not registered yet starts behind all marks there are.
+ * Marks are few (one per rank and attempt) and are kept only until every follower has passed them.
+ * A follower that registers later starts after all existing marks.
  */
 #include "track/feed.h"
 
@@ -59,7 +59,7 @@ void uni__feed_publish(uni__feed *feed, uint64_t visible, bool closed)
     pthread_mutex_unlock(&feed->lock);
 }
 
-/* Forgets the marks that every follower has passed. */
+/* Drops the marks that every follower has passed. */
 static void prune(uni__feed *feed)
 {
     uint64_t needed = feed->first_mark + feed->num_marks;

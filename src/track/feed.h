@@ -1,7 +1,7 @@
 /*
- * feed.h - what a results writer and its followers share: how much of the file may be read, and the
- * marks. Used by this module only. Reference-counted, so that a follower may outlive its writer and
- * the other way round. All fields below `lock` are protected by it.
+ * feed.h - the state shared by a results writer and its followers: how much of the file may be
+ * read, and the marks. For this module only. Reference-counted, so that a follower may outlive its
+ * writer and vice versa. `lock` guards all fields below it.
  */
 #ifndef UNISONO_TRACK_FEED_H
 #define UNISONO_TRACK_FEED_H
@@ -15,7 +15,7 @@
 typedef enum uni__mark_kind { UNI__MARK_RANK_ENDED, UNI__MARK_ATTEMPT } uni__mark_kind;
 
 typedef struct uni__mark {
-    uint64_t offset; /* in the file: applies after all lines that end there or before */
+    uint64_t offset; /* in the file: applies after all lines that end at or before it */
     uni__mark_kind kind;
     int value; /* the rank, or the attempt */
 } uni__mark;
@@ -30,11 +30,11 @@ typedef struct uni__feed {
     int references;
     uint64_t visible; /* bytes of whole lines in the file */
     bool closed;
-    uni__mark *marks; /* those that some follower has not passed */
+    uni__mark *marks; /* those that some follower has not passed yet */
     size_t num_marks, marks_capacity;
     uint64_t first_mark; /* number of marks[0], counted from the start */
-    const uint64_t
-        *followers[UNI__FEED_FOLLOWERS]; /* each one's next mark number; NULL: free place */
+    /* Each follower's next mark; NULL: free. */
+    const uint64_t *followers[UNI__FEED_FOLLOWERS];
 } uni__feed;
 
 int uni__feed_new(uni__feed **out, const char *path, int world_size, uni_error *err) UNI_MUST_USE;
@@ -45,22 +45,22 @@ int uni__feed_mark(uni__feed *feed, uni__mark mark, uni_error *err) UNI_MUST_USE
 
 /* ---- lines by offset ---- */
 
-/* A piece of the file, read with pread and kept: the lines of one rank tend to lie close
+/* A piece of the file, read with pread and kept: the lines of one rank tend to be close
  * together. */
 typedef struct uni__slice {
     char *data;
     uint64_t offset;
     size_t size, capacity;
 } uni__slice;
-/* size bytes at offset, reading ahead up to `limit` (an offset). NULL with err set when the file
- * has them not. */
+/* Returns size bytes at offset, reading ahead up to `limit` (an offset). NULL with err set if the
+ * file does not have them. */
 const char *uni__slice_get(uni__slice *slice, int fd, uint64_t offset, size_t size, uint64_t limit,
                            const char *path, uni_error *err);
 void uni__slice_free(uni__slice *slice);
 
 #define UNI__RESULTS_FORMAT "unisono results"
 #define UNI__RESULTS_VERSION 1
-/* Checks line 1; gives the world size and the offset of line 2. */
+/* Checks line 1; returns the world size and the offset of line 2. */
 int uni__results_header(int fd, const char *path, int *world_size, uint64_t *first_line,
                         uni_error *err) UNI_MUST_USE;
 

@@ -1,13 +1,13 @@
 /*
  * follower.c - follows results.jsonl while it is written, and joins the ranks of each iteration.
  *
- * Lines are scanned once, in file order, by their heads only; each is queued on the lane of its
- * rank as (iteration, offset, size). Within an attempt a rank's iterations only go up, so an
- * iteration is complete when the last one seen of every rank that is waited for has reached it: no
+ * Lines are scanned once, in file order, and only their heads; each is queued on the lane of its
+ * rank as (iteration, offset, size). Within an attempt a rank's iterations only increase. So an
+ * iteration is complete when the last iteration seen of every awaited rank has reached it. No
  * per-iteration table is needed, ranks may be far apart (the controller drains one rank's ring at a
- * time) and the memory is 24 bytes per waiting report. Values are built when the iteration is
- * handed out, from the scan buffer when the line is still in it, otherwise by reading it again from
- * the page cache.
+ * time), and memory is 24 bytes per waiting report. Values are built when the iteration is handed
+ * out, from the scan buffer if the line is still in it, otherwise by reading it again from the page
+ * cache.
  *
  * Scanning stops at the oldest complete iteration, so a slow consumer does not fill the lanes: the
  * file is the queue.
@@ -36,7 +36,7 @@ typedef struct entry {
     uint32_t size, metrics; /* of the line without LF; where its metrics start */
 } entry;
 
-/* What is known of one rank in the present attempt. */
+/* What is known of one rank in the current attempt. */
 typedef struct lane {
     entry *ring;
     uint32_t capacity, head, count; /* capacity is a power of two */
@@ -50,21 +50,21 @@ struct uni__follower {
     uni__feed *feed;
     int fd;
     uni__follower_limits limits;
-    uint64_t next_mark; /* number of the mark that comes next; read by the feed under its lock */
-    bool woken; /* under the feed's lock */
-    bool ended; /* by uni__follower_end */
+    uint64_t next_mark; /* the next mark; read by the feed under its lock */
+    bool woken; /* guarded by the feed's lock */
+    bool ended; /* set by uni__follower_end */
 
     /* The scan: data holds file bytes from `offset`; `at` is where the next line starts in it. */
     char *data;
     size_t size, at, capacity;
-    uint64_t offset,
-        limit; /* limit: scan no further without asking the feed (a mark, or the visible end) */
+    /* limit: do not scan further without asking the feed (a mark, or the visible end). */
+    uint64_t offset, limit;
 
     int attempt;
     int64_t given; /* highest iteration handed out in this attempt */
-    int blocker; /* a rank that the oldest iteration waits for, -1: not known */
+    int blocker; /* a rank that the oldest iteration waits for; -1: not known */
     uint64_t blocked_since; /* monotonic ns, 0: not blocked */
-    bool full; /* a lane holds as much as it may */
+    bool full; /* a lane is full */
     lane *lanes;
     uni_value **values;
     uni_reports reports;
@@ -237,7 +237,7 @@ static bool waited_for(const lane *l)
     return !l->ended && !l->behind;
 }
 
-/* The oldest iteration that waits, 0: none. */
+/* The oldest waiting iteration, 0: none. */
 static int64_t oldest(uni__follower *f)
 {
     int64_t found = 0;
@@ -264,7 +264,7 @@ static bool complete(uni__follower *f, int64_t iteration)
     return true;
 }
 
-/* Says who is no longer waited for: "rank 2" or "ranks 1, 2, 5 and 60 more". */
+/* Names the ranks that are no longer waited for: "rank 2" or "ranks 1, 2, 5 and 60 more". */
 static void name_ranks(uni__follower *f, const int *ranks, int count, int64_t iteration,
                        int64_t latest)
 {
@@ -283,8 +283,8 @@ static void name_ranks(uni__follower *f, const int *ranks, int count, int64_t it
              count == 1 ? "it" : "them", count == 1 ? "it catches" : "they catch");
 }
 
-/* No longer waits for ranks that have not reported `iteration` (with silent_only: nor anything at
- * all). */
+/* Stops waiting for ranks that have not reported `iteration`; with silent_only, for ranks that have
+ * not reported at all. */
 static bool give_up(uni__follower *f, int64_t iteration, int64_t latest, bool silent_only)
 {
     int named[64], num_named = 0;
@@ -327,8 +327,9 @@ static int take_line(uni__follower *f, const char *line, size_t size, uint64_t o
         return 0;
     l->last = head.iteration;
     l->reports++;
+    /* The iteration was handed out without this rank, which was named then. */
     if (head.iteration <= f->given)
-        return 0; /* handed out without this rank: it was named then */
+        return 0;
     l->behind = false;
     UNI_TRY(lane_push(
         f, l, (entry){ head.iteration, offset, (uint32_t)size, (uint32_t)head.metrics }, err));
@@ -366,7 +367,7 @@ static int refill(uni__follower *f, uni_error *err)
     return 0;
 }
 
-/* One line. 1 when there was one, 0 at the limit. */
+/* Scans one line. Returns 1, or 0 at the limit. */
 static int scan_line(uni__follower *f, uni_error *err)
 {
     while (f->offset + f->at < f->limit) {
@@ -392,9 +393,9 @@ static void apply(uni__follower *f, uni__mark mark)
         f->lanes[mark.value].ended = true;
 }
 
-/* At the limit: applies one mark that stands here (what it completes is handed out before the
- * next), or moves the limit on. 1 when there is something new, 0 when not, UNI_EEND when there
- * never will be. */
+/* At the limit: applies one mark at this position (what it completes is handed out before the next
+ * mark), or moves the limit. Returns 1 if there is something new, 0 if not, UNI_EEND if there never
+ * will be. */
 static int move_limit(uni__follower *f)
 {
     uint64_t here = f->offset + f->at;
@@ -436,8 +437,6 @@ static int build_value(uni__follower *f, int rank, const entry *e, uni_error *er
     uni__line_head head = { f->attempt, rank, e->iteration, e->metrics };
     uni_error failure = { 0 };
     int status = uni__line_metrics(line, e->size, &head, &f->values[rank], &failure);
-    if (status == 0)
-        uni_dict_remove(f->values[rank], "_datasets"); /* the controller's own: train/datasets.c */
     if (status == UNI_EFORMAT) { /* the rank counts as missing */
         if (f->damaged++ == 0)
             uni__warn("%s: %s", f->feed->path, failure.message);
@@ -474,8 +473,8 @@ static int64_t newest(uni__follower *f)
     return found;
 }
 
-/* At the end of what is written, with the oldest iteration incomplete: has it waited long enough?
- * If not, *next is when to look again (monotonic ns). */
+/* At the end of the written data, with the oldest iteration incomplete: has it waited long enough?
+ * If not, *next is when to check again (monotonic ns). */
 static bool out_of_patience(uni__follower *f, int64_t iteration, uint64_t now, uint64_t *next)
 {
     int64_t latest = newest(f);
@@ -497,7 +496,7 @@ static bool out_of_patience(uni__follower *f, int64_t iteration, uint64_t now, u
     return false;
 }
 
-/* Sleeps until the feed changes, somebody wakes us, or `until` (monotonic ns). true: woken by
+/* Sleeps until the feed changes, a wake-up, or `until` (monotonic ns). Returns true after
  * uni__follower_wake. */
 static bool sleep_until(uni__follower *f, uint64_t until)
 {
@@ -516,7 +515,7 @@ static bool sleep_until(uni__follower *f, uint64_t until)
     return woken;
 }
 
-/* Scans until the oldest iteration is complete (1), nothing more is there (0), or the end
+/* Scans until the oldest iteration is complete (1), there is no more data (0), or the end
  * (UNI_EEND). */
 static int scan(uni__follower *f, int64_t *iteration, uni_error *err)
 {

@@ -1,9 +1,9 @@
 /*
- * http_plugin.c - libunisono-mlflow.so: HTTP by libcurl, behind http_plugin.h.
+ * http_plugin.c - libunisono-mlflow.so: HTTP with libcurl, behind http_plugin.h.
  *
- * One easy handle per client, so that the connection stays open. Only http and https; redirects are
- * not followed, because the token would go where the user did not send it. Thread: one at a time
- * per client.
+ * One easy handle per client keeps the connection open. Only http and https; redirects are not
+ * followed, because the token would go where the user did not send it. Thread: one at a time per
+ * client.
  */
 #include "track/http_plugin.h"
 
@@ -27,20 +27,22 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void initialise(void)
 {
-    curl_global_init(
-        CURL_GLOBAL_DEFAULT); /* libcurl's own process-wide part; there is no other way */
+    /* Process-wide initialization of libcurl, which cannot be avoided. */
+    curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
 static size_t take_answer(char *data, size_t one, size_t size, void *context)
 {
     uni__http_answer *answer = context;
-    size_t keep = answer->size + size > MAX_ANSWER ? MAX_ANSWER - answer->size : size;
-    char *grown = realloc(answer->body, answer->size + keep + 1);
+    /* No server has so much to say: one that never ends would hold the run for ever. */
+    if (size > MAX_ANSWER - answer->size)
+        return 0;
+    char *grown = realloc(answer->body, answer->size + size + 1);
     if (grown == NULL)
         return 0;
     answer->body = grown;
-    memcpy(answer->body + answer->size, data, keep);
-    answer->size += keep;
+    memcpy(answer->body + answer->size, data, size);
+    answer->size += size;
     answer->body[answer->size] = 0;
     return size;
 }

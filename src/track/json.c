@@ -5,13 +5,13 @@
  *     [[{"loss": 0.5, ...}],
  *     [{"loss": 0.4, ...}]                                          ]
  *
- * The document is whole at every moment, also for a program that reads it while it is written: the
- * closing bracket stands far ahead, behind spaces, and reports are written over the spaces. The
- * kernel lets a reader see a write page by page, so a write stays within one page (a report that
- * does not fit begins on the next one); only a report that is larger than a page can be seen in
- * part, during that one call. When the spaces are used up, the file is copied with half as much
- * room again and renamed over the old one, so each byte is copied about twice in all, and once more
- * without the spaces at the end.
+ * The document is complete at every moment, even for a program that reads it while it is written:
+ * the closing bracket is far ahead, after spaces, and reports overwrite the spaces. The kernel lets
+ * a reader see a write page by page, so a write stays within one page, and a report that does not
+ * fit begins on the next one. Only a report larger than a page can be seen in part, during that one
+ * call. When the spaces are used up, the file is copied with half as much room again and renamed
+ * over the old one. So each byte is copied about twice in all, and once more without the spaces at
+ * the end.
  *
  * NaN and the infinities are written as Python's json writes and reads them. Thread: the sink
  * thread.
@@ -26,6 +26,7 @@
 
 #include "base/file.h"
 #include "track/sink.h"
+#include "base/options.h"
 
 #define BUFFER_SIZE (64 * 1024)
 #define PAGE 4096
@@ -37,8 +38,8 @@ typedef struct json_sink {
     int num_ranks; /* -1: all */
     int fd;
     uint64_t end; /* where the next report goes */
-    uint64_t
-        capacity; /* size of the file; its last two bytes are the closing bracket and a line feed */
+    /* Size of the file; its last two bytes are the closing bracket and a line feed. */
+    uint64_t capacity;
     bool empty; /* no report yet, written or pending */
     uni__text pending;
     size_t *lengths; /* of the pending reports */
@@ -80,7 +81,7 @@ static int copy_reports(json_sink *j, int to, uni_error *err)
     return 0;
 }
 
-/* The same reports in a file of this size (the rest is spaces), in the place of the old one. */
+/* Copies the reports into a file of this size (the rest is spaces), which replaces the old one. */
 static int resize(json_sink *j, uint64_t capacity, uni_error *err)
 {
     char spaces[PAGE];
@@ -114,13 +115,14 @@ fail:
     return status;
 }
 
-/* How many of the pending reports from `first` on go into one write, their bytes, and where. */
+/* How many of the pending reports from `first` on fit into one write, their bytes, and where they
+ * go. */
 static size_t next_write(json_sink *j, size_t first, size_t *bytes)
 {
     size_t count = 0, room = PAGE - (size_t)(j->end % PAGE);
     *bytes = 0;
     if (j->lengths[first] > room && room < PAGE) {
-        j->end += room; /* spaces are there already */
+        j->end += room; /* already spaces */
         room = PAGE;
     }
     do {
@@ -140,7 +142,7 @@ static int flush(json_sink *j, uni_error *err)
         size_t bytes, count = next_write(j, done, &bytes);
         if (j->end + bytes + 2 > j->capacity) {
             uint64_t start = j->end;
-            j->end = before; /* what is copied; the spaces up to start are made anew */
+            j->end = before; /* what gets copied; the spaces up to start are written anew */
             status = resize(j, (start + bytes + FIRST_ROOM) * 3 / 2 / PAGE * PAGE, err);
             if (status == 0)
                 j->end = start;
@@ -155,7 +157,8 @@ static int flush(json_sink *j, uni_error *err)
         written += bytes;
         done += count;
     }
-    /* What could not be written stays for the next time. (Nothing was ever pending: no arrays.) */
+    /* What could not be written is kept for next time. (Without anything pending there are no
+     * arrays.) */
     if (done > 0) {
         memmove(j->lengths, j->lengths + done, (j->num_pending - done) * sizeof *j->lengths);
         j->num_pending -= done;
@@ -166,8 +169,8 @@ static int flush(json_sink *j, uni_error *err)
     return status;
 }
 
-/* A document of an earlier controller is gone on with when it ends as ours do; anything else is
- * begun anew. */
+/* Continues a document of an earlier controller if it ends like ours; otherwise starts a new
+ * one. */
 static int open_again(json_sink *j, uni_error *err)
 {
     char *text = NULL;
@@ -190,7 +193,7 @@ static int open_again(json_sink *j, uni_error *err)
     return resize(j, (j->end + FIRST_ROOM) / PAGE * PAGE, err);
 }
 
-static int json_start(void *self, const uni_run_info *info, uni_error *err)
+static int json_start(void *self, const uni_start_info *info, uni_error *err)
 {
     json_sink *j = self;
     UNI_TRY(uni__sink_path(&j->path, j->dir, j->filename, info->run_dir, err));
@@ -242,8 +245,8 @@ static int json_result(void *self, const uni_reports *reports, uni_error *err)
 static void json_tick(void *self)
 {
     uni_error err = { 0 };
-    (void)!flush(self,
-                 &err); /* what could not be written waits; the next result or finish says so */
+    /* What could not be written waits; the next result or finish reports it. */
+    (void)!flush(self, &err);
 }
 
 static int json_finish(void *self, const uni_finish_info *info, uni_error *err)
@@ -268,7 +271,7 @@ static void json_free(void *self)
     free(j);
 }
 
-static const uni_sink_vtable json_vtable = {
+static const uni_sink_class json_vtable = {
     .name = "json",
     .start = json_start,
     .result = json_result,
@@ -279,12 +282,10 @@ static const uni_sink_vtable json_vtable = {
 
 int uni_sink_json(uni_sink **out, const uni_sink_json_options *options, uni_error *err)
 {
-    static const int rank_0[] = { 0 };
-    static const uni_sink_json_options defaults = { 0 };
-    bool failed = false;
     *out = NULL;
-    if (options == NULL)
-        options = &defaults;
+    UNI__OPTIONS(uni_sink_json_options, options, num_ranks, err);
+    static const int rank_0[] = { 0 };
+    bool failed = false;
     bool chosen = options->ranks != NULL && options->num_ranks > 0;
     json_sink *j = calloc(1, sizeof *j);
     if (j == NULL)

@@ -1,11 +1,11 @@
 /*
- * line.c - the parser of results.jsonl's lines.
+ * line.c - the parser for lines of results.jsonl.
  *
- * One recursive descent over the bytes, straight into uni_values. Two things make it quick: whole
- * runs of plain characters are taken at once, and numbers are converted without strtod wherever
- * that is provably exact (see exact_double). Non-finite numbers stand as null in the metrics and by
- * name behind them, in document order; a line that has them is parsed with the path of each value
- * known, and each null at the next expected path becomes that number.
+ * A recursive descent over the bytes, directly into uni_values. Two things make it fast: runs of
+ * plain characters are taken at once, and numbers are converted without strtod wherever that is
+ * provably exact (see exact_double). Non-finite numbers are null in the metrics and listed by name
+ * after them, in document order. A line that has them is parsed with the path of each value known,
+ * and each null at the next expected path becomes that number.
  */
 #include "track/line.h"
 
@@ -20,8 +20,8 @@
 
 typedef struct parser {
     const char *at, *end;
-    const char *names, *names_end; /* what is left inside the nonfinite object, or NULL */
-    uni__text path; /* dotted path of the value being read; kept only when names is set */
+    const char *names, *names_end; /* the rest of the nonfinite object, or NULL */
+    uni__text path; /* dotted path of the value being read; only if names is set */
     uni__text scratch; /* unescaped strings */
     int depth;
 } parser;
@@ -54,9 +54,9 @@ static const long double powers_of_ten[] = { 1e0L,  1e1L,  1e2L,  1e3L,  1e4L,  
 
 /*
  * digits * 10^exponent with |exponent| <= 27. Both factors are exact in the 64-bit mantissa of long
- * double (5^27 < 2^64), so the one operation is off by at most half a unit of that mantissa.
- * Rounding it to 53 bits is then right unless the 11 bits that are cut off are exactly one half:
- * only then is the true value's side unknown, and strtod decides.
+ * double (5^27 < 2^64), so the single operation is off by at most half a unit of that mantissa.
+ * Rounding to 53 bits is then correct unless the 11 bits that are cut off are exactly one half:
+ * only then it is unknown on which side the true value lies, and strtod decides.
  */
 static bool exact_double(uint64_t digits, int exponent, double *out)
 {
@@ -80,8 +80,8 @@ static bool exact_double(uint64_t digits, int exponent, double *out)
 }
 #endif
 
-/* Digits into *digits (19 at most are counted there); returns how many there were, leading zeros
- * not counted. */
+/* Appends digits to *digits (at most 19 are counted there); returns their number without leading
+ * zeros. */
 static int take_digits(parser *p, uint64_t *digits, int significant, int *seen)
 {
     const char *start = p->at;
@@ -98,7 +98,7 @@ static int take_digits(parser *p, uint64_t *digits, int significant, int *seen)
     return significant;
 }
 
-/* Numbers that no writer of ours makes (beyond the range of int64 or double) are refused like any
+/* Numbers that our writer never makes (beyond the range of int64 or double) are rejected like any
  * other damage. */
 static int slow_number(const char *start, const char *end, bool real, uni_value **out)
 {
@@ -233,8 +233,8 @@ static int take_escape(parser *p)
     return 0;
 }
 
-/* A string without its quotes: *text points into the line, or into the scratch when there were
- * escapes (then it is valid until the next string). */
+/* Parses a string without its quotes: *text points into the line, or into the scratch buffer if
+ * there were escapes; then it is valid until the next string. */
 static int parse_string(parser *p, const char **text, size_t *length)
 {
     if (!take(p, '"'))
@@ -280,7 +280,8 @@ static bool number_named(const char *text, size_t length, double *out)
     return true;
 }
 
-/* A null was met: is it the next number of the nonfinite object? 1 and *value, 0, or an error. */
+/* Checks whether a null is the next number of the nonfinite object. Returns 1 and *value, 0, or an
+ * error. */
 static int next_nonfinite(parser *p, double *value)
 {
     if (p->names == NULL || p->names == p->names_end)
@@ -461,7 +462,7 @@ int uni__line_metrics(const char *line, size_t size, const uni__line_head *head,
     *out = NULL;
     int status = parse_value(&p, out);
     if (status == 0 && take_word(&p, ",\"nonfinite\":{", 14) && end - p.at >= 2) {
-        /* Once more, now that it is known where the names are; diverged losses are rare. */
+        /* Parse again, now that the position of the names is known; diverged losses are rare. */
         const char *names = p.at;
         uni_value_free(*out);
         p.at = line + head->metrics;
@@ -478,8 +479,9 @@ int uni__line_metrics(const char *line, size_t size, const uni__line_head *head,
         return 0;
     uni_value_free(*out);
     *out = NULL;
+    /* Any other failure is damage, whatever the value's own checks returned. */
     if (status != UNI_ENOMEM)
-        status = UNI_EFORMAT; /* whatever the value's own checks said */
+        status = UNI_EFORMAT;
     return uni_error_set(err, status,
                          "a line of results.jsonl (rank %d, iteration %lld) is damaged", head->rank,
                          (long long)head->iteration);

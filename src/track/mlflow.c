@@ -1,7 +1,7 @@
 /*
- * mlflow.c - the MLflow sink: one MLflow run per run, the config as its params, the numbers of one
- * rank as its metrics, the outcome as its status. Where it goes is behind uni__mlflow_store
- * (mlflow.h): a directory in MLflow's file-store layout, or a tracking server.
+ * mlflow.c - the MLflow sink: one MLflow run per run, with the config as its params, one rank's
+ * numbers as its metrics and the outcome as its status. uni__mlflow_store (mlflow.h) hides where it
+ * goes: a directory in MLflow's file-store layout, or a tracking server.
  *
  * Names of nested metrics and params are joined by '/'. The step is the iteration, the time the
  * report's _timestamp.
@@ -21,8 +21,9 @@
 #include "base/file.h"
 #include "track/sink.h"
 #include "track/trials.h"
+#include "base/options.h"
 
-#define MAX_VALUE 6000 /* MLflow's own limit for params; longer ones are cut */
+#define MAX_VALUE 6000 /* MLflow's own limit for params; longer ones are truncated */
 #define MAX_KEY 250
 
 typedef struct mlflow {
@@ -33,10 +34,10 @@ typedef struct mlflow {
     const uni__mlflow_store *store;
     void *self;
     uni__text name, key;
-    /* of the report in the making */
+    /* Of the current report. */
     int64_t time_ms, step;
-    double started; /* 0: when start was called */
-    uni_error broken; /* of a tick, for the next call that can return it */
+    double started; /* 0: use the time of the start call */
+    uni_error broken; /* of a tick; the next call that can returns it */
 } mlflow;
 
 /* ---- names and values ---- */
@@ -54,7 +55,7 @@ void uni__percent_encode(uni__text *out, const char *text, bool keep_slash)
     }
 }
 
-/* MLflow: letters, digits, '_', '-', '.', ' ', ':' and '/', and the name must be its own normal
+/* MLflow allows letters, digits, '_', '-', '.', ' ', ':' and '/', and the name must be a normalized
  * path. */
 static void clean_key(uni__text *out, const char *key)
 {
@@ -89,7 +90,7 @@ static void add_text(uni__text *out, const uni_value *value)
         uni__emit_json(out, value, 0);
 }
 
-/* Cuts at a whole character. */
+/* Truncates at a whole character. */
 static void cut(uni__text *text, size_t limit)
 {
     if (text->size <= limit)
@@ -155,7 +156,7 @@ static const char *or_environment(const char *given, const char *variable)
     return value != NULL && value[0] != 0 ? value : NULL;
 }
 
-static int open_store(mlflow *m, const uni_run_info *info, uni_error *err)
+static int open_store(mlflow *m, const uni_start_info *info, uni_error *err)
 {
     const char *uri = or_environment(m->uri, "MLFLOW_TRACKING_URI");
     if (uri != NULL && (strncmp(uri, "http://", 7) == 0 || strncmp(uri, "https://", 8) == 0))
@@ -188,7 +189,7 @@ static int add_string_pair(uni__mlflow_pairs *pairs, const char *key, const char
     return status;
 }
 
-static int add_tags(mlflow *m, const uni_run_info *info, uni__mlflow_run *run, uni_error *err)
+static int add_tags(mlflow *m, const uni_start_info *info, uni__mlflow_run *run, uni_error *err)
 {
     UNI_TRY(add_string_pair(&run->tags, "mlflow.runName", run->run_name, err));
     UNI_TRY(add_string_pair(&run->tags, "mlflow.user", run->user, err));
@@ -212,7 +213,7 @@ static void user_name(char *out, size_t size)
         snprintf(out, size, "%u", (unsigned)getuid());
 }
 
-static int mlflow_start(void *self, const uni_run_info *info, uni_error *err)
+static int mlflow_start(void *self, const uni_start_info *info, uni_error *err)
 {
     mlflow *m = self;
     char user[128];
@@ -299,7 +300,7 @@ static int mlflow_finish(void *self, const uni_finish_info *info, uni_error *err
     }
     int status = m->store->flush(m->self, true, err);
     uni_error ending = { 0 };
-    /* The status is set even when the last metrics could not be. */
+    /* Sets the status even if the last metrics could not be sent. */
     int64_t end_ms = m->started > 0 ? (int64_t)((m->started + info->seconds) * 1000) : now_ms();
     int ended = m->store->finish(m->self, outcome, end_ms, artifacts, status < 0 ? &ending : err);
     free(artifacts);
@@ -321,7 +322,7 @@ static void mlflow_free(void *self)
     free(m);
 }
 
-static const uni_sink_vtable mlflow_vtable = {
+static const uni_sink_class mlflow_vtable = {
     .name = "mlflow",
     .start = mlflow_start,
     .result = mlflow_result,
@@ -338,11 +339,9 @@ const char *uni__sink_mlflow_run(const uni_sink *sink)
 
 int uni_sink_mlflow(uni_sink **out, const uni_sink_mlflow_options *options, uni_error *err)
 {
-    static const uni_sink_mlflow_options defaults = { 0 };
-    bool failed = false;
     *out = NULL;
-    if (options == NULL)
-        options = &defaults;
+    UNI__OPTIONS(uni_sink_mlflow_options, options, rank, err);
+    bool failed = false;
     mlflow *m = calloc(1, sizeof *m);
     if (m == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the MLflow sink");

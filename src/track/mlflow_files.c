@@ -29,8 +29,8 @@
 #define FLUSH_SIZE (64 * 1024)
 
 typedef struct metric_file {
-    char *key,
-        *name; /* the file's name differs when another metric's file has the name of its folder */
+    /* Differs if another metric's file has the name of its directory. */
+    char *key, *name;
     uni__text pending;
 } metric_file;
 
@@ -105,8 +105,8 @@ static int write_run(files *f, int status, int64_t end_ms, uni_error *err)
 
 /* ---- experiments ---- */
 
-/* Is this the meta.yaml of an experiment with that name? MLflow writes names plain or in single
- * quotes, we in double ones. */
+/* True if this is the meta.yaml of an experiment with that name. MLflow writes names plain or in
+ * single quotes, we use double quotes. */
 static bool has_name(const char *yaml, const char *name)
 {
     const char *line = yaml;
@@ -131,7 +131,7 @@ static bool has_name(const char *yaml, const char *name)
     return found;
 }
 
-/* The id (a directory's name) of the experiment with that name; *out NULL when there is none. */
+/* The id (a directory name) of the experiment with that name; *out is NULL if there is none. */
 static int find_experiment(const char *root, const char *name, char **out, uni_error *err)
 {
     *out = NULL;
@@ -203,7 +203,7 @@ static int choose_experiment(files *f, const uni__mlflow_run *run, uni_error *er
 
 /* ---- params, tags, metrics ---- */
 
-/* FOLDER/KEY below the run, with the folders that slashes in the key ask for. */
+/* FOLDER/KEY below the run; creates the directories for slashes in the key. */
 static int path_of(files *f, const char *folder, const char *key, char **out, uni_error *err)
 {
     *out = uni__path_join(f->run_dir, folder, key, NULL);
@@ -266,7 +266,8 @@ static bool is_folder_of(const char *folder, const char *key)
     return strncmp(folder, key, length) == 0 && key[length] == '/';
 }
 
-/* "loss" and "loss/val" cannot both be files: the later of them gets '_' for '/', or at its end. */
+/* "loss" and "loss/val" cannot both be files: the later one gets '_' instead of '/', or at its
+ * end. */
 static char *file_name(const files *f, const char *key)
 {
     for (size_t i = 0; i < f->count; i++) {

@@ -1,14 +1,14 @@
 /*
- * mlflow_rest.c - an MLflow tracking server, by its REST API 2.0.
+ * mlflow_rest.c - an MLflow tracking server, through its REST API 2.0.
  *
  * Requests are made on the sink thread: metrics are collected and sent with runs/log-batch once a
- * second or when 1,000 wait (the server's limit), so the other sinks wait for the server now and
- * then, training never. A request that was not received is sent again a few times; creating the run
- * only when it surely was not received. NaN and infinities are the strings that protobuf's JSON has
- * for them.
+ * second or when 1,000 wait (the server's limit). So the other sinks may wait for the server, but
+ * training never does. A request that was not received is sent again a few times; the request that
+ * creates the run only if it certainly was not received. NaN and infinities are the strings of
+ * protobuf's JSON.
  *
- * Artifacts go through the server's proxy (mlflow-artifacts:); a server that keeps them elsewhere
- * is told of in the error.
+ * Artifacts go through the server's proxy (mlflow-artifacts:); if a server keeps them elsewhere,
+ * the error says so.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,11 +31,11 @@
 #define TRIES 4
 
 typedef struct rest {
-    char *base; /* "http://host:5000", without a slash at its end */
+    char *base; /* "http://host:5000", without a trailing slash */
     const uni__http_plugin *plugin;
     void *client;
     char *experiment_id, *run_id, *artifact_uri;
-    uni__text batch; /* JSON objects of the metrics that wait, comma-separated */
+    uni__text batch; /* JSON objects of the waiting metrics, separated by commas */
     size_t num_metrics;
     uint64_t last_sent;
 } rest;
@@ -70,8 +70,8 @@ static int answer_error(const char *url, const uni__http_answer *answer, uni_err
     return code;
 }
 
-/* *out (when not NULL) is the answer's JSON. once: not sent again when the server may have received
- * it. */
+/* *out (if not NULL) is the JSON of the answer. once: do not send again if the server may have
+ * received it. */
 static int ask(rest *r, uni__http_request request, bool once, uni_value **out, uni_error *err)
 {
     int status = 0;
@@ -117,7 +117,7 @@ static int call(rest *r, const char *method, const char *endpoint, const uni__te
     return status;
 }
 
-/* ,"key":"text" or, first, "key":"text" */
+/* ,"key":"text" or, for the first one, "key":"text" */
 static void add_field(uni__text *out, const char *key, const char *text)
 {
     uni__text_add(out, out->data[out->size - 1] == '{' ? "\"" : ",\"",
@@ -174,7 +174,7 @@ static int choose_experiment(rest *r, const uni__mlflow_run *run, uni_error *err
     status = get_experiment(r, run->experiment_name, err);
     if (status == UNI_ENOTFOUND) {
         status = create_experiment(r, run->experiment_name, err);
-        if (status < 0) /* somebody else made it at the same time */
+        if (status < 0) /* another client created it at the same time */
             status = get_experiment(r, run->experiment_name, err);
     }
     if (status == 0 && r->experiment_id == NULL)
@@ -290,7 +290,7 @@ static int rest_flush(void *self, bool now, uni_error *err)
 
 typedef struct upload {
     rest *r;
-    const char *target; /* of the server's artifact proxy, for this run */
+    const char *target; /* path in the server's artifact proxy, for this run */
 } upload;
 
 static int upload_file(void *context, const char *relative_path, const char *full_path,

@@ -1,7 +1,7 @@
 /*
- * print.c - every joined report as JSON for people: a list with the dictionaries of the ranks,
- * indented by 4, as Ray Train's PrintCallback prints it. A rank that did not report is left out.
- * Thread: the sink thread.
+ * print.c - prints every joined report as JSON: a list with the dictionaries of the ranks, indented
+ * by 4, like Ray Train's PrintCallback. Ranks that did not report are left out. Thread: the sink
+ * thread.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -15,8 +15,8 @@ typedef struct print {
     uni__text text;
 } print;
 
-/* Each dictionary is moved in by one level: only line breaks between tokens are there (those in
- * strings are escaped). */
+/* Indents each dictionary by one level. Line breaks occur only between tokens, because those in
+ * strings are escaped. */
 static void add_indented(uni__text *out, const uni_value *value)
 {
     uni__text one = { 0 };
@@ -45,7 +45,7 @@ static int print_result(void *self, const uni_reports *reports, uni_error *err)
     uni__text_add_string(&p->text, any ? "\n]\n" : "]\n");
     if (p->text.failed)
         return uni_error_set(err, UNI_ENOMEM, "no memory to print a report");
-    uni__text safe = { 0 }; /* the same JSON, but safe on a terminal */
+    uni__text safe = { 0 }; /* the same JSON, safe for a terminal */
     uni__text_add_safe(&safe, p->text.data, p->text.size, "\n");
     int status = safe.failed ? uni_error_set(err, UNI_ENOMEM, "no memory to print a report")
                              : uni__write_all(p->fd, safe.data, safe.size, "the output", err);
@@ -60,9 +60,9 @@ static void print_free(void *self)
     free(p);
 }
 
-static const uni_sink_vtable print_vtable = { .name = "print",
-                                              .result = print_result,
-                                              .free = print_free };
+static const uni_sink_class print_vtable = { .name = "print",
+                                             .result = print_result,
+                                             .free = print_free };
 
 int uni_sink_print(uni_sink **out, int fd, uni_error *err)
 {

@@ -2,11 +2,11 @@
  * progress.c - the progress sink: a live block on a terminal, one line per report in a pipe.
  *
  * Terminal: the block (progress_bar.c) is redrawn on every tick, in one write: up by the rows that
- * it takes now, each line with "erase to the end of the line". The cursor always rests at the start
- * of the line below the block and no mode of the terminal is ever changed, so there is nothing to
- * restore, whatever ends the process. Events scroll by above the block.
+ * it occupies, each line with "erase to the end of the line". The cursor always rests at the start
+ * of the line below the block and no terminal mode is ever changed, so there is nothing to restore,
+ * whatever ends the process. Events scroll by above the block.
  *
- * Pipe: a line per report, aligned, written out on the next tick; a line per event at once.
+ * Pipe: one aligned line per report, written on the next tick; one line per event at once.
  *
  * Thread: the sink thread.
  */
@@ -22,19 +22,20 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "track/sink.h"
+#include "base/options.h"
 
 typedef struct progress {
     int fd;
     bool bar, quiet, utf8, colour, no_summary;
     char **chosen; /* NULL-terminated, or NULL: the first numbers of the report */
     uni__progress_state state;
-    uni__text pending; /* lines style */
+    uni__text pending; /* for lines style */
     uni__text lines[UNI__BLOCK_LINES];
     int drawn[UNI__BLOCK_LINES], num_drawn; /* columns of each line on the screen */
     bool changed;
     const char *(*above)(void *context, size_t *size); /* other output, or NULL */
     void *above_context;
-    uni_error broken; /* of a tick, for the next call that can return it */
+    uni_error broken; /* of a tick; the next call that can returns it */
 } progress;
 
 static double now_seconds(void)
@@ -42,13 +43,14 @@ static double now_seconds(void)
     return (double)uni__monotonic_ns() * 1e-9;
 }
 
-/* ---- what is known ---- */
+/* ---- state ---- */
 
 static void add_sample(uni__progress_state *s, double now)
 {
     int newest = (s->next_sample + UNI__RATE_SAMPLES - 1) % UNI__RATE_SAMPLES;
     if (s->num_samples > 1 && now - s->samples[newest].time < 0.25) {
-        /* Many reports a second: move the newest along, so that the ring spans seconds. */
+        /* With many reports per second, move the newest sample along, so that the ring spans
+         * seconds. */
         int before = (newest + UNI__RATE_SAMPLES - 1) % UNI__RATE_SAMPLES;
         if (now - s->samples[before].time < 0.5) {
             s->samples[newest].time = now;
@@ -74,7 +76,7 @@ static void show_metric(progress *p, const uni_reports *reports, const char *nam
     double mean = 0;
     uni_error ignored;
     if (s->num_metrics == UNI__SHOWN_METRICS ||
-        uni_reports_aggregate(reports, name, UNI_MEAN, NULL, &mean, &ignored) < 0)
+        uni_reports_aggregate(&mean, reports, name, UNI_AGGREGATE_MEAN, NULL, &ignored) < 0)
         return;
     snprintf(s->names[s->num_metrics], sizeof s->names[0], "%s", name);
     s->values[s->num_metrics++] = mean;
@@ -148,8 +150,7 @@ static void terminal_size(int fd, int *columns, int *rows)
     *rows = size.ws_row > 0 ? size.ws_row : 24;
 }
 
-/* To where the block starts; a terminal that was made narrower has wrapped the lines that are on
- * it. */
+/* Moves to the start of the block. A terminal that became narrower has wrapped its lines. */
 static void to_start_of_block(progress *p, int columns, int rows, uni__text *out)
 {
     int up = 0;
@@ -253,10 +254,11 @@ static void add_event_text(progress *p, const uni_event *event, uni__text *out)
     bool known = (unsigned)event->kind < sizeof words / sizeof words[0];
     const char *word = known ? words[event->kind] : "", *message = event->message;
     const char *slash = event->kind == UNI_EVENT_CHECKPOINT ? strrchr(message, '/') : NULL;
-    if (slash) /* its name; the run's directory is said at the end */
+    if (slash) /* only its name; the run's directory is printed at the end */
         message = slash + 1;
+    /* "restart 1 from ..." already contains it. */
     if (event->kind == UNI_EVENT_RESTART && strncmp(message, word, strlen(word)) == 0)
-        message += strlen(word); /* "restart 1 from ..." says it itself */
+        message += strlen(word);
     const char *colour = event->kind == UNI_EVENT_FAILURE ? "\033[31m"
                          : event->kind == UNI_EVENT_WARNING || event->kind == UNI_EVENT_RESTART
                              ? "\033[33m"
@@ -272,7 +274,7 @@ static void add_event_text(progress *p, const uni_event *event, uni__text *out)
 
 /* ---- the sink ---- */
 
-static int progress_start(void *self, const uni_run_info *info, uni_error *err)
+static int progress_start(void *self, const uni_start_info *info, uni_error *err)
 {
     progress *p = self;
     uni__progress_state *s = &p->state;
@@ -321,8 +323,9 @@ static int progress_event(void *self, const uni_event *event, uni_error *err)
         add_event_text(p, event, &p->pending);
         return flush(p, err);
     }
+    /* In the block; one line per step would scroll everything else away. */
     if (event->kind == UNI_EVENT_CHECKPOINT)
-        return draw(p, NULL, err); /* in the block; one a step would scroll everything else away */
+        return draw(p, NULL, err);
     uni__text above = { 0 };
     add_event_text(p, event, &above);
     int status = draw(p, &above, err);
@@ -330,7 +333,7 @@ static int progress_event(void *self, const uni_event *event, uni_error *err)
     return status;
 }
 
-/* The block, with what else is to be shown on this terminal above it. */
+/* Draws the block, with other output for this terminal above it. */
 static int draw_with_others(progress *p, uni_error *err)
 {
     uni__text others = { 0 };
@@ -362,7 +365,7 @@ static int progress_finish(void *self, const uni_finish_info *info, uni_error *e
     s->seconds = info->seconds;
     uni__format_duration(time, info->seconds);
     if (p->no_summary) {
-        /* only the last state of the block */
+        /* Only the last state of the block. */
     } else if (info->code < 0) {
         uni__text_add_format(&text, "%sfailed%s after %s: ", p->colour ? "\033[31m" : "",
                              p->colour ? "\033[0m" : "", time);
@@ -380,7 +383,7 @@ static int progress_finish(void *self, const uni_finish_info *info, uni_error *e
         status = draw_with_others(p, err);
         if (status == 0)
             status = draw(p, &text, err);
-        p->num_drawn = 0; /* it stays */
+        p->num_drawn = 0; /* it stays on the screen */
     } else {
         uni__text_add(&p->pending, text.data, text.size);
         status = flush(p, err);
@@ -403,7 +406,7 @@ static void progress_free(void *self)
     free(p);
 }
 
-static const uni_sink_vtable progress_vtable = {
+static const uni_sink_class progress_vtable = {
     .name = "progress",
     .start = progress_start,
     .result = progress_result,
@@ -439,10 +442,8 @@ static bool copy_names(progress *p, const char *const *names)
 
 int uni_sink_progress(uni_sink **out, const uni_sink_progress_options *options, uni_error *err)
 {
-    static const uni_sink_progress_options defaults = { 0 };
     *out = NULL;
-    if (options == NULL)
-        options = &defaults;
+    UNI__OPTIONS(uni_sink_progress_options, options, no_summary, err);
     if (options->style < 0 || options->style > 2)
         return uni_error_set(err, UNI_EINVAL, "progress style %d: 0 is automatic, 1 a bar, 2 lines",
                              options->style);

@@ -1,5 +1,5 @@
-/* progress.h - what is known about a run for showing it, and drawing that as a block of lines. Used
- * by this module only. */
+/* progress.h - what is known about a run for display, and drawing it as a block of lines. For this
+ * module only. */
 #ifndef UNISONO_TRACK_PROGRESS_H
 #define UNISONO_TRACK_PROGRESS_H
 
@@ -21,7 +21,7 @@ typedef enum uni__progress_rank {
 typedef struct uni__progress_state {
     char *run_id;
     int world_size;
-    double total; /* iterations, 0: not known */
+    double total; /* iterations, 0: unknown */
     double started, attempt_started;
     int64_t iteration;
     int attempt, restarts;
@@ -34,7 +34,7 @@ typedef struct uni__progress_state {
     bool stopping, finished;
     int code;
     double seconds; /* once finished */
-    /* for the rate: (time, iteration), oldest overwritten */
+    /* For the rate: (time, iteration), the oldest is overwritten. */
     struct {
         double time;
         int64_t iteration;
@@ -42,7 +42,7 @@ typedef struct uni__progress_state {
     int num_samples, next_sample;
 } uni__progress_state;
 
-/* Iterations per second over the last samples; 0 when not known yet. */
+/* Iterations per second over the last samples; 0: not known yet. */
 double uni__progress_rate(const uni__progress_state *state);
 /* "0:05", "1:02:03"; out has 24 bytes. */
 void uni__format_duration(char *out, double seconds);
@@ -53,8 +53,8 @@ void uni__format_rate(char *out, double rate);
 
 /* Columns that text takes on a terminal (UTF-8; wide characters are two). */
 int uni__text_columns(const char *text, size_t size);
-/* Appends text with control characters replaced, so that nothing that a worker wrote can drive the
- * terminal. Line feeds stay when `lines` is set. At most max_columns (0: no limit). */
+/* Appends text with control characters replaced, so that a worker's text cannot control the
+ * terminal. Keeps line feeds if `lines` is set. At most max_columns (0: no limit). */
 void uni__add_clean(uni__text *out, const char *text, int max_columns, bool lines);
 
 /* The block: `lines` lines (up to UNI__BLOCK_LINES), each without LF and narrower than `columns`.

@@ -69,7 +69,7 @@ void uni__format_rate(char *out, double rate)
 
 /* ---- columns ---- */
 
-/* One code point; bytes that are not UTF-8 come one by one as U+FFFD. */
+/* Reads one code point; bytes that are not UTF-8 each give U+FFFD. */
 static size_t next_code(const char *text, size_t size, uint32_t *code)
 {
     unsigned char first = (unsigned char)text[0];
@@ -128,7 +128,7 @@ void uni__add_clean(uni__text *out, const char *text, int max_columns, bool line
     }
 }
 
-/* Appends ", part" or "  part" when it still fits. */
+/* Appends ", part" or "  part" if it still fits. */
 static void add_part(uni__text *line, const char *separator, const char *part, int room)
 {
     int gap = line->size > 0 ? (int)strlen(separator) : 0;
@@ -219,7 +219,7 @@ static void render_metrics(const uni__progress_state *s, int room, uni__text *li
     }
 }
 
-/* "0-3,7" of the ranks in that state; returns how many there are. */
+/* "0-3,7": the ranks in that state; returns their number. */
 static int list_ranks(const uni__progress_state *s, uni__progress_rank state, uni__text *out)
 {
     int count = 0;
@@ -244,7 +244,7 @@ static int list_ranks(const uni__progress_state *s, uni__progress_rank state, un
 
 static void render_states(const uni__progress_state *s, int room, uni__text *line)
 {
-    /* What is wrong comes first: it is what must not be cut off. */
+    /* Problems come first, because they must not be cut off. */
     static const uni__progress_rank order[] = { UNI__RANK_FAILED, UNI__RANK_BEHIND,
                                                 UNI__RANK_STARTING, UNI__RANK_RUNNING };
     static const char *const words[] = { "starting", "running", "behind", "failed" };

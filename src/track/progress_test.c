@@ -1,5 +1,5 @@
 /*
- * progress_test.c - what a person sees: the progress sink on a pseudo-terminal of 80 and 40
+ * progress_test.c - what the user sees: the progress sink on a pseudo-terminal of 80 and 40
  * columns, read through a small terminal model (cursor movement, erasing, wrapping, scrolling), and
  * its lines in a pipe.
  */
@@ -86,7 +86,7 @@ static void screen_write(screen *s, const char *text)
             s->column = 0;
         } else if (c == '\n') {
             screen_down(s);
-        } else if ((c & 0xc0) != 0x80) { /* one cell per character: all that we draw are narrow */
+        } else if ((c & 0xc0) != 0x80) { /* one cell per character: everything we draw is narrow */
             if (s->column == s->columns) {
                 s->wrapped++;
                 s->column = 0;
@@ -134,7 +134,7 @@ static rig rig_new(int columns, int rows, double total, const char *name)
     assert_int_equal(fcntl(r.master, F_SETFL, O_NONBLOCK), 0);
     r.screen = screen_new(rows, columns);
     MUST(uni_sink_progress(&r.sink, &(uni_sink_progress_options){ .fd = r.slave }, err));
-    uni_run_info info = { .run_id = name, .world_size = 4, .total_iterations = total };
+    uni_start_info info = { .run_id = name, .world_size = 4, .total_iterations = total };
     MUST(r.sink->vtable->start(r.sink->self, &info, err));
     r.sink->vtable->tick(r.sink->self);
     update(&r);
@@ -269,7 +269,7 @@ static void never_wraps_at_any_width(void **state)
         uni__text_free(&lines[i]);
 }
 
-/* The terminal is made narrower: what wrapped is erased as well, nothing is left over. */
+/* The terminal becomes narrower: wrapped lines are erased as well, nothing is left over. */
 static void narrower_terminal_leaves_nothing(void **state)
 {
     rig r = rig_new(80, 24, 0, "digits/run_001");
@@ -278,7 +278,7 @@ static void narrower_terminal_leaves_nothing(void **state)
     assert_string_equal(screen_line(r.screen, 0), "digits/run_001  iteration 7  0:00");
     struct winsize size = { .ws_col = 20, .ws_row = 24 };
     assert_int_equal(ioctl(r.master, TIOCSWINSZ, &size), 0);
-    /* What a terminal shows then: each line is broken at the new width. */
+    /* What a terminal then shows: each line is broken at the new width. */
     free(r.screen);
     r.screen = screen_new(24, 20);
     screen_write(r.screen, "digits/run_001  iter\r\nation 7  0:00\r\nloss 0.1235  accurac\r\ny "
@@ -341,7 +341,7 @@ static void lines_in_a_pipe(void **state)
     uni_sink *sink = NULL;
     assert_int_equal(pipe(ends), 0);
     MUST(uni_sink_progress(&sink, &(uni_sink_progress_options){ .fd = ends[1] }, err));
-    uni_run_info info = { .run_id = "n/run_001", .world_size = 4, .total_iterations = 10 };
+    uni_start_info info = { .run_id = "n/run_001", .world_size = 4, .total_iterations = 10 };
     MUST(sink->vtable->start(sink->self, &info, err));
     MUST(sink->vtable->event(
         sink->self,
@@ -377,7 +377,7 @@ static void missing_ranks_are_shown(void **state)
         &(uni_sink_progress_options){ .fd = ends[1],
                                       .metrics = (const char *const[]){ "a.b", "none", NULL } },
         err));
-    uni_run_info info = { .run_id = "n/run_001", .world_size = 2 };
+    uni_start_info info = { .run_id = "n/run_001", .world_size = 2 };
     MUST(sink->vtable->start(sink->self, &info, err));
     MUST(uni_json_read(&value, "{\"x\":1,\"a\":{\"b\":2}}", 19, err));
     const uni_value *values[2] = { NULL, value };

@@ -1,11 +1,11 @@
 /*
  * results.c - the writer of results.jsonl.
  *
- * A report comes as msgpack and leaves as one line of text in a buffer of 256 KiB; nothing else
- * happens per report. The buffer goes out with one write when it is full, when the controller's
- * loop is idle, and at marks. Followers may read up to what was written (feed.h), so a line is
- * never seen in part. When a write fails in the middle, the file is cut back to its last whole
- * line, so that a full disk never leaves a torn line behind a good one.
+ * A report arrives as msgpack and is written as one line of text into a buffer of 256 KiB; nothing
+ * else happens per report. The buffer is written with one call when it is full, when the
+ * controller's loop is idle, and at marks. Followers may read up to what was written (feed.h), so
+ * they never see a partial line. If a write fails in the middle, the file is truncated to its last
+ * whole line, so that a full disk never leaves a torn line after a good one.
  *
  * Thread: the controller's.
  */
@@ -25,7 +25,7 @@
 #include "track/feed.h"
 
 #define BUFFER_SIZE (256 * 1024)
-#define BUFFER_LIMIT (16 * 1024 * 1024) /* what a disk that stays full may hold back */
+#define BUFFER_LIMIT (16 * 1024 * 1024) /* how much may wait while the disk is full */
 
 struct uni__results_writer {
     uni__feed *feed;
@@ -39,7 +39,7 @@ uni__feed *uni__results_writer_feed(uni__results_writer *writer)
     return writer->feed;
 }
 
-/* The offset behind the last LF of the file. */
+/* The offset after the last LF of the file. */
 static int last_whole_line(int fd, uint64_t size, const char *path, uint64_t *end, uni_error *err)
 {
     char block[4096];
@@ -61,8 +61,8 @@ static int last_whole_line(int fd, uint64_t size, const char *path, uint64_t *en
     return 0;
 }
 
-/* An earlier controller's file: checks that it is one, and cuts off a torn last line. An empty one
- * gets its header. */
+/* Opens an earlier controller's file: checks its format and cuts off a torn last line. An empty
+ * file gets its header. */
 static int open_again(uni__results_writer *writer, const char *path, bool *fresh, uni_error *err)
 {
     struct stat info;
@@ -175,7 +175,7 @@ int uni__results_writer_add(uni__results_writer *writer, int attempt, int rank, 
     uni__text_add(out, "}\n", 2);
     if (status == 0 && (out->failed || writer->nonfinite.failed))
         status = uni_error_set(err, UNI_ENOMEM, "no memory for a report of rank %d", rank);
-    if (status < 0) { /* as if it had not been */
+    if (status < 0) { /* as if it had not been added */
         out->size = before;
         if (out->data != NULL)
             out->data[before] = 0;
@@ -223,7 +223,7 @@ void uni__results_writer_close(uni__results_writer *writer)
         return;
     if (writer->feed != NULL) {
         if (writer->buffer.size > 0) {
-            uni_error ignored; /* flush before closing to learn of it */
+            uni_error ignored; /* flush before closing to learn of an error */
             (void)!uni__results_writer_flush(writer, &ignored);
         }
         uni__feed_publish(writer->feed, writer->written, true);

@@ -1,10 +1,10 @@
 /*
- * results_read.c - all reports of a run that is over or whose controller is gone.
+ * results_read.c - reads all reports of a run that is over or whose controller is gone.
  *
- * Two passes: the heads of all lines into an index of 24 bytes a line, sorted by (iteration, rank,
- * attempt); then each iteration's last attempt per rank is read by offset and handed out. The
- * values of one iteration at a time are in memory. A torn last line and lines that are no reports
- * are left out, the latter with a warning.
+ * Two passes: first the heads of all lines go into an index of 24 bytes per line, sorted by
+ * (iteration, rank, attempt); then each iteration's last attempt per rank is read by offset and
+ * handed out. Only the values of one iteration are in memory at a time. A torn last line and lines
+ * that are not reports are left out, the latter with a warning.
  *
  * Thread: any.
  */
@@ -22,6 +22,8 @@
 #include "track/feed.h"
 #include "track/line.h"
 
+#define MAX_PLACES UINT64_C(5000000000)
+
 typedef struct place {
     int64_t iteration;
     uint64_t offset;
@@ -31,7 +33,7 @@ typedef struct place {
 typedef struct reader {
     const char *path;
     int fd;
-    uint64_t end; /* behind the last whole line */
+    uint64_t end; /* after the last whole line */
     int world_size;
     place *places;
     size_t count, capacity;
@@ -72,8 +74,8 @@ static int add_place(reader *r, place p, uni_error *err)
     return 0;
 }
 
-/* The heads of all whole lines in block[0..size), which starts at `offset`; returns how many bytes
- * were used. */
+/* Indexes the heads of all whole lines in block[0..size), which starts at `offset`; returns how
+ * many bytes were used. */
 static int index_block(reader *r, const char *block, size_t size, uint64_t offset, size_t *used,
                        uni_error *err)
 {
@@ -134,7 +136,7 @@ static int read_value(reader *r, const place *p, uni_error *err)
     uni__line_head head;
     uni__slice *slice = &r->slices[p->rank];
     size_t size = 512;
-    for (;;) { /* the length is not in the index: look for the LF in more and more */
+    for (;;) { /* the length is not in the index: look for the LF in ever larger pieces */
         if (size > r->end - p->offset)
             size = (size_t)(r->end - p->offset);
         const char *line = uni__slice_get(slice, r->fd, p->offset, size, r->end, r->path, err);
@@ -143,8 +145,9 @@ static int read_value(reader *r, const place *p, uni_error *err)
         size_t have = slice->size - (size_t)(line - slice->data);
         const char *lf = memchr(line, '\n', have);
         if (lf == NULL) {
+            /* The file changed meanwhile. */
             if (size >= r->end - p->offset)
-                return 0; /* the file was changed under us */
+                return 0;
             size = 2 * have;
             continue;
         }
@@ -152,8 +155,6 @@ static int read_value(reader *r, const place *p, uni_error *err)
         int status = uni__line_head_parse(line, length, &head);
         if (status == 0)
             status = uni__line_metrics(line, length, &head, &r->values[p->rank], err);
-        if (status == 0)
-            uni_dict_remove(r->values[p->rank], "_datasets"); /* the controller's own */
         if (status == UNI_EFORMAT)
             r->damaged++;
         return status == UNI_EFORMAT ? 0 : status;
@@ -184,10 +185,27 @@ static int visit_iteration(reader *r, size_t first, size_t last, uni__results_vi
     return status;
 }
 
+/* Each iteration is shown with a place for every rank. A million iterations of 4,096 ranks are
+ * fine; a file in which each of 60,000 ranks has an iteration of its own takes minutes. */
+static int check_work(const reader *r, uni_error *err)
+{
+    uint64_t iterations = r->count > 0;
+    for (size_t i = 1; i < r->count; i++)
+        iterations += r->places[i].iteration != r->places[i - 1].iteration;
+    if (iterations * (uint64_t)r->world_size <= MAX_PLACES + 16 * (uint64_t)r->count)
+        return 0;
+    return uni_error_set(
+        err, UNI_ELIMIT,
+        "%s has %llu iterations of %d ranks, but only %zu reports: too many places "
+        "to show",
+        r->path, (unsigned long long)iterations, r->world_size, r->count);
+}
+
 static int visit_all(reader *r, uni__results_visit visit, void *context, uni_error *err)
 {
     if (!r->sorted)
         qsort(r->places, r->count, sizeof *r->places, compare);
+    UNI_TRY(check_work(r, err));
     r->values = calloc((size_t)r->world_size, sizeof *r->values);
     r->slices = calloc((size_t)r->world_size, sizeof *r->slices);
     if (r->values == NULL || r->slices == NULL)

@@ -1,5 +1,6 @@
 /* results_test.c - results.jsonl: what is written is read back, and the rules by which ranks are
  * joined. */
+#include "base/shared.h"
 #include "track/testing.h"
 
 #include <errno.h>
@@ -38,7 +39,7 @@ static int next_within(rig *r, int timeout_ms)
     return uni__follower_next(r->follower, timeout_ms, &r->reports, &err);
 }
 
-/* The next iteration is this one, and rank r's loss is losses[r] (NAN: that rank is missing). */
+/* Expects this iteration next, with loss losses[r] for rank r (NAN: that rank is missing). */
 static void expect(rig *r, int attempt, int64_t iteration, int world_size, const double *losses)
 {
     assert_int_equal(next_within(r, 0), 1);
@@ -91,8 +92,8 @@ static void values_survive(void **state)
     rig_free(&r);
 }
 
-/* Doubles of all magnitudes come back to the bit: the fast conversion is compared with the bits
- * that went in. */
+/* Doubles of all magnitudes come back bit by bit: compares the fast conversion with the original
+ * bits. */
 static void doubles_survive(void **state)
 {
     rig r = rig_new(state, 1);
@@ -103,7 +104,7 @@ static void doubles_survive(void **state)
         do {
             seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
             uint64_t bits = seed;
-            if (i % 2 == 0) /* half of them near 1, as losses are */
+            if (i % 2 == 0) /* half of them near 1, like losses */
                 bits = (bits & 0x801fffffffffffffu) | 0x3f00000000000000u |
                        (bits & 0x00e0000000000000u);
             memcpy(&sent[i], &bits, sizeof bits);
@@ -137,7 +138,7 @@ static void nonfinite_survives(void **state)
                      0);
     void *bytes = NULL;
     size_t size = 0;
-    MUST(uni_msgpack_write(&bytes, &size, value, err));
+    MUST(uni__msgpack_write(&bytes, &size, value, err));
     MUST(uni__results_writer_add(r.writer, 1, 0, 1, bytes, size, err));
     MUST(uni__results_writer_flush(r.writer, err));
     assert_int_equal(next_within(&r, 0), 1);
@@ -167,8 +168,8 @@ static void rank_that_ended_is_not_waited_for(void **state)
     rig_free(&r);
 }
 
-/* The mark stands between lines: what a rank reported before it ended is joined, also when the
- * follower reads both at once. */
+/* The mark keeps its position between lines: what a rank reported before it ended is joined, even
+ * if the follower reads both at once. */
 static void end_mark_keeps_its_place(void **state)
 {
     rig r = rig_new(state, 2);
@@ -190,12 +191,12 @@ static void new_attempt_gives_up_old_joins(void **state)
     add_report(r.writer, 1, 0, 2, 3); /* rank 1 dies before it reports this */
     MUST(uni__results_writer_rank_ended(r.writer, 1, err));
     MUST(uni__results_writer_attempt(r.writer, 2, err));
-    add_report(r.writer, 2, 1, 2, 6); /* goes on from the checkpoint of iteration 1 */
+    add_report(r.writer, 2, 1, 2, 6); /* continues from the checkpoint of iteration 1 */
     add_report(r.writer, 2, 0, 2, 5);
     add_report(r.writer, 1, 0, 3, 99); /* late, of the old attempt */
     MUST(uni__results_writer_flush(r.writer, err));
     expect(&r, 1, 1, 2, (double[]){ 1, 2 });
-    /* The end of rank 1 stood before the new attempt: the old join was complete without it. */
+    /* Rank 1 ended before the new attempt began: the old join was complete without it. */
     expect(&r, 1, 2, 2, (double[]){ 3, NAN });
     expect(&r, 2, 2, 2, (double[]){ 5, 6 });
     assert_int_equal(next_within(&r, 0), 0);
@@ -223,9 +224,9 @@ static void silent_rank_is_named_once(void **state)
     MUST(uni__results_writer_flush(r.writer, err));
     expect(&r, 1, 2, 3, (double[]){ 2, NAN, NAN }); /* at once now */
     assert_string_equal(uni__follower_missing_warning(r.follower), "");
-    add_report(r.writer, 1, 1, 1, 7); /* late: handed out already */
+    add_report(r.writer, 1, 1, 1, 7); /* late: already handed out */
     add_report(r.writer, 1, 1, 2, 7);
-    add_report(r.writer, 1, 1, 3, 7); /* caught up: waited for again */
+    add_report(r.writer, 1, 1, 3, 7); /* caught up: awaited again */
     MUST(uni__results_writer_flush(r.writer, err));
     assert_int_equal(next_within(&r, 0), 0);
     add_report(r.writer, 1, 0, 3, 3);
@@ -257,8 +258,8 @@ static void full_window_gives_without_the_slow_rank(void **state)
     rig_free(&r);
 }
 
-/* Ranks far apart in the file (one ring is drained after the other) are still joined whole, read
- * back by offset. */
+/* Ranks far apart in the file (one ring is drained after the other) are still joined completely,
+ * read back by offset. */
 static void far_apart_ranks_are_joined(void **state)
 {
     rig r = rig_new(state, 2);
@@ -269,8 +270,7 @@ static void far_apart_ranks_are_joined(void **state)
     MUST(uni__results_writer_flush(r.writer, err));
     for (int i = 1; i <= count; i++)
         expect(&r, 1, i, 2, (double[]){ i, 1000000 + i });
-    /* Memory is bounded all the same: more than `most` waiting reports of one rank end the
-     * waiting. */
+    /* Memory stays bounded: more than `most` waiting reports of one rank end the wait. */
     uni__follower_limits_set(
         r.follower, &(uni__follower_limits){ .patience_ms = -1, .window = -1, .most = 100 });
     for (int i = count + 1; i <= count + 150; i++)
@@ -477,7 +477,7 @@ static void long_lines_pass(void **state)
     assert_int_equal(uni_dict_take(value, "text", uni_value_string(text)), 0);
     void *bytes = NULL;
     size_t size = 0;
-    MUST(uni_msgpack_write(&bytes, &size, value, err));
+    MUST(uni__msgpack_write(&bytes, &size, value, err));
     for (int i = 1; i <= 3; i++)
         MUST(uni__results_writer_add(r.writer, 1, 0, i, bytes, size, err));
     MUST(uni__results_writer_flush(r.writer, err));

@@ -1,11 +1,12 @@
 /*
  * runner.c - the sink thread.
  *
- * One loop: events that were posted, then the next joined iteration, then (every 100 ms) tick.
- * While reports come faster than the sinks take them the loop never sleeps; the file holds what
- * waits. Finishing sets a flag and wakes the follower: the loop drains what is visible, calls
- * finish on the sinks and ends. Signals stay with the program's own threads.
+ * One loop: posted events, then the next joined iteration, then (every 100 ms) tick. While reports
+ * arrive faster than the sinks take them, the loop never sleeps; the file holds what waits.
+ * Finishing sets a flag and wakes the follower: the loop drains what is visible, calls finish on
+ * the sinks and ends. Signals go to the program's own threads.
  */
+#include "track/shared.h"
 #include "track/runner.h"
 
 #include <pthread.h>
@@ -27,22 +28,22 @@ typedef enum phase { FOLLOWING, DRAINING, DRAINED, FINISHING } phase;
 struct uni__sink_runner {
     pthread_t thread;
     uni__sink_runner_options options;
-    uni_run_info info; /* with strings of our own */
+    uni_start_info info; /* with strings of our own */
     uni__follower *follower;
-    uni_sink **sinks; /* NULL: left out */
+    uni_sink **sinks; /* NULL: disabled */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    /* under the lock */
+    /* Guarded by the lock. */
     phase phase;
-    uni_event *events; /* messages are ours */
+    uni_event *events; /* messages are owned */
     size_t num_events, first_event, dropped;
     const uni_finish_info *finish;
 };
 
 /* ---- on the sink thread ---- */
 
-/* To the sinks that show events; to the log only when there is none, so that a person sees it
- * once. */
+/* Sends a warning to the sinks that show events; to the log only if there is none, so that the user
+ * sees it once. */
 static void warn(uni__sink_runner *r, const char *message)
 {
     bool shown = false;
@@ -64,7 +65,8 @@ static void leave_out(uni__sink_runner *r, int index, const char *doing, const u
     uni_sink *sink = r->sinks[index];
     r->sinks[index] = NULL;
     snprintf(message, sizeof message, "the sink \"%s\" failed %s and is left out from now on: %s",
-             uni_sink_name(sink), doing, err->message[0] != 0 ? err->message : "it gave no reason");
+             uni__sink_name(sink), doing,
+             err->message[0] != 0 ? err->message : "it gave no reason");
     warn(r, message);
 }
 
@@ -84,7 +86,8 @@ static void tick(uni__sink_runner *r)
             r->sinks[i]->vtable->tick(r->sinks[i]->self);
 }
 
-/* The oldest queued event, now the caller's; or a sentence about those that did not fit. */
+/* Returns the oldest queued event, which the caller then owns, or a sentence about those that did
+ * not fit. */
 static bool next_event(uni__sink_runner *r, uni_event *event)
 {
     bool found = false;
@@ -123,7 +126,7 @@ static phase phase_now(uni__sink_runner *r)
     return now;
 }
 
-/* Waits on `changed`, under the lock, for at most so long. */
+/* Waits on `changed`, with the lock held, for at most this long. */
 static void wait_changed(uni__sink_runner *r, int milliseconds)
 {
     struct timespec until;
@@ -137,7 +140,7 @@ static void wait_changed(uni__sink_runner *r, int milliseconds)
 }
 
 /* After a burst: lets reports gather, so that the controller does not have to wake this thread for
- * every single one. Events and the end are not kept waiting. */
+ * every single one. Events and the end are not delayed. */
 static void gather(uni__sink_runner *r)
 {
     pthread_mutex_lock(&r->lock);
@@ -190,8 +193,8 @@ static void *run(void *argument)
     uni__sink_runner *r = argument;
     FOR_SINKS(r, start, "to start", &r->info);
     follow(r);
-    /* After the last report: events and ticks go on until finish (checkpoints may still be
-     * persisted). */
+    /* After the last report, events and ticks continue until finish, because checkpoints may still
+     * be persisted. */
     pthread_mutex_lock(&r->lock);
     while (r->phase != FINISHING) {
         if (r->phase == DRAINING)
@@ -233,7 +236,7 @@ static void runner_free(uni__sink_runner *r)
     free(r);
 }
 
-/* The thread gets no signals but those that its own code causes. */
+/* The thread blocks all signals except those that its own code causes. */
 static int start_thread(uni__sink_runner *r)
 {
     static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS };

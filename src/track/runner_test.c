@@ -11,7 +11,7 @@
 
 typedef struct log_sink {
     char text[4000]; /* one word per call */
-    int fail_at; /* iteration whose result fails, 0: none */
+    int fail_at; /* iteration whose result function fails, 0: none */
     int fail_start, fail_finish;
     int slow_ms;
     atomic_int ticks, results;
@@ -27,7 +27,7 @@ static void note(log_sink *l, const char *format, ...)
     va_end(arguments);
 }
 
-static int log_start(void *self, const uni_run_info *info, uni_error *err)
+static int log_start(void *self, const uni_start_info *info, uni_error *err)
 {
     log_sink *l = self;
     l->thread = pthread_self();
@@ -66,12 +66,12 @@ static int log_finish(void *self, const uni_finish_info *info, uni_error *err)
     return l->fail_finish ? uni_error_set(err, UNI_EIO, "no end") : 0;
 }
 
-static const uni_sink_vtable log_vtable = { .name = "log",
-                                            .start = log_start,
-                                            .result = log_result,
-                                            .event = log_event,
-                                            .tick = log_tick,
-                                            .finish = log_finish };
+static const uni_sink_class log_vtable = { .name = "log",
+                                           .start = log_start,
+                                           .result = log_result,
+                                           .event = log_event,
+                                           .tick = log_tick,
+                                           .finish = log_finish };
 
 typedef struct rig {
     uni__results_writer *writer;
@@ -102,7 +102,7 @@ static void rig_start(rig *r, void **state, int world_size, bool lockstep)
     MUST(uni__results_writer_open(&r->writer, path, world_size, false, err));
     for (int i = 0; i < 2; i++)
         MUST(uni_sink_new(&r->sinks[i], &log_vtable, &r->logs[i], err));
-    uni_run_info info = {
+    uni_start_info info = {
         .run_dir = *state, .name = "n", .run_id = "n/run_001", .world_size = world_size
     };
     MUST(uni__sink_runner_start(&r->runner,
@@ -147,7 +147,7 @@ static void calls_come_in_order(void **state)
         add_flush(&r, 0, i);
     wait_for(&r.logs[1].results, 3);
     uni__sink_runner_event(r.runner, &(uni_event){ .kind = UNI_EVENT_WARNING, .message = "hello" });
-    wait_for(&r.logs[1].ticks, 3); /* about ten a second, without any report */
+    wait_for(&r.logs[1].ticks, 3); /* about ten per second, without any report */
     rig_finish(&r, 0);
     for (int i = 0; i < 2; i++)
         assert_string_equal(r.logs[i].text,
@@ -155,8 +155,8 @@ static void calls_come_in_order(void **state)
     assert_string_equal(r.warnings, "");
 }
 
-/* Finish right behind the last report, with the writer still open: all is handled first, half joins
- * too. */
+/* Finish right after the last report, with the writer still open: everything is handled first,
+ * including incomplete joins. */
 static void finish_drains(void **state)
 {
     rig r = { 0 };
@@ -206,8 +206,8 @@ static void failing_sink_is_left_out(void **state)
     assert_string_equal(r.logs[0].text, "start(n/run_001,1) 1.1 1.2 "); /* not even finish */
     assert_non_null(strstr(r.logs[1].text, "1.4"));
     assert_non_null(strstr(r.logs[1].text, "finish(0)"));
-    assert_non_null(
-        strstr(r.logs[1].text, "the sink \"log\" failed on a report")); /* the others hear of it */
+    /* The other sinks are told. */
+    assert_non_null(strstr(r.logs[1].text, "the sink \"log\" failed on a report"));
     assert_non_null(strstr(r.warnings, "the disk of 2"));
 }
 
@@ -233,8 +233,8 @@ static void lockstep_tells_what_was_consumed(void **state)
     for (int i = 1; i <= 3; i++) {
         add_flush(&r, 0, i);
         usleep(5000);
-        assert_int_equal(atomic_load(&r.consumed),
-                         i - 1); /* rank 1 is waited for, whatever it takes */
+        /* Rank 1 is awaited without limit. */
+        assert_int_equal(atomic_load(&r.consumed), i - 1);
         add_flush(&r, 1, i);
         for (int wait = 0; wait < 5000 && atomic_load(&r.consumed) < i; wait++)
             usleep(1000);
@@ -244,7 +244,7 @@ static void lockstep_tells_what_was_consumed(void **state)
     rig_finish(&r, 0);
 }
 
-/* More events than the queue holds while a sink sleeps: nothing blocks, and what was dropped is
+/* More events than the queue holds while a sink sleeps: nothing blocks, and dropped events are
  * counted. */
 static void flood_of_events_is_bounded(void **state)
 {

@@ -1,5 +1,5 @@
 /*
- * sink.c - a sink is a vtable and its self; and the sink that calls the user's own functions.
+ * sink.c - a sink is a vtable and its self; and the sink that calls user functions.
  *
  * Thread: construction anywhere, everything else on the sink thread (runner.c).
  */
@@ -7,10 +7,11 @@
 
 #include <stdlib.h>
 
+#include "track/shared.h"
 #include "track/sink.h"
 #include "track/trials.h"
 
-int uni_sink_new(uni_sink **out, const uni_sink_vtable *vtable, void *self, uni_error *err)
+int uni_sink_new(uni_sink **out, const uni_sink_class *vtable, void *self, uni_error *err)
 {
     *out = NULL;
     if (vtable == NULL || vtable->name == NULL)
@@ -32,15 +33,15 @@ void uni_sink_free(uni_sink *sink)
     free(sink);
 }
 
-const char *uni_sink_name(const uni_sink *sink)
+const char *uni__sink_name(const uni_sink *sink)
 {
     return sink->vtable->name;
 }
 
-int uni__sink_feed(uni_sink *sink, const uni_run_info *info, const uni_reports *reports,
+int uni__sink_feed(uni_sink *sink, const uni_start_info *info, const uni_reports *reports,
                    size_t count, const uni_finish_info *finish, uni_error *err)
 {
-    const uni_sink_vtable *vtable = sink->vtable;
+    const uni_sink_class *vtable = sink->vtable;
     if (vtable->start != NULL)
         UNI_TRY(vtable->start(sink->self, info, err));
     for (size_t i = 0; i < count && vtable->result != NULL; i++)
@@ -48,11 +49,11 @@ int uni__sink_feed(uni_sink *sink, const uni_run_info *info, const uni_reports *
     return vtable->finish != NULL ? vtable->finish(sink->self, finish, err) : 0;
 }
 
-/* ---- the user's own functions ---- */
+/* ---- user functions ---- */
 
-static int callback_start(void *self, const uni_run_info *info, uni_error *err)
+static int callback_start(void *self, const uni_start_info *info, uni_error *err)
 {
-    const uni_callback *callback = self;
+    const uni_sink_functions *callback = self;
     if (callback->on_start != NULL)
         callback->on_start(callback->context, info);
     return 0;
@@ -60,7 +61,7 @@ static int callback_start(void *self, const uni_run_info *info, uni_error *err)
 
 static int callback_result(void *self, const uni_reports *reports, uni_error *err)
 {
-    const uni_callback *callback = self;
+    const uni_sink_functions *callback = self;
     if (callback->on_result != NULL)
         callback->on_result(callback->context, reports);
     return 0;
@@ -68,7 +69,7 @@ static int callback_result(void *self, const uni_reports *reports, uni_error *er
 
 static int callback_event(void *self, const uni_event *event, uni_error *err)
 {
-    const uni_callback *callback = self;
+    const uni_sink_functions *callback = self;
     if (callback->on_event != NULL)
         callback->on_event(callback->context, event);
     return 0;
@@ -76,13 +77,13 @@ static int callback_event(void *self, const uni_event *event, uni_error *err)
 
 static int callback_finish(void *self, const uni_finish_info *info, uni_error *err)
 {
-    const uni_callback *callback = self;
+    const uni_sink_functions *callback = self;
     if (callback->on_finish != NULL)
         callback->on_finish(callback->context, info);
     return 0;
 }
 
-static const uni_sink_vtable callback_vtable = {
+static const uni_sink_class callback_vtable = {
     .name = "callback",
     .start = callback_start,
     .result = callback_result,
@@ -91,10 +92,10 @@ static const uni_sink_vtable callback_vtable = {
     .free = free,
 };
 
-int uni_sink_callback(uni_sink **out, const uni_callback *callback, uni_error *err)
+int uni_sink_from_functions(uni_sink **out, const uni_sink_functions *callback, uni_error *err)
 {
     *out = NULL;
-    uni_callback *copy = malloc(sizeof *copy);
+    uni_sink_functions *copy = malloc(sizeof *copy);
     if (copy == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a callback");
     *copy = *callback;

@@ -1,5 +1,5 @@
-/* sink.h - what a uni_sink is made of, for the runner, and small things that the sinks share. Used
- * by this module only. */
+/* sink.h - internals of a uni_sink, for the runner, and helpers that the sinks share. For this
+ * module only. */
 #ifndef UNISONO_TRACK_SINK_H
 #define UNISONO_TRACK_SINK_H
 
@@ -8,18 +8,18 @@
 #include "base/text.h"
 
 struct uni_sink {
-    const uni_sink_vtable *vtable;
+    const uni_sink_class *vtable;
     void *self;
 };
 
-/* The name: "DIR/FILE" where dir NULL is the run directory; made if it is not there. malloc'ed. */
+/* "DIR/FILE"; dir NULL is the run directory. Creates the directory if necessary. malloc'ed. */
 int uni__sink_path(char **out, const char *dir, const char *filename, const char *run_dir,
                    uni_error *err) UNI_MUST_USE;
-/* A copy of the caller's string, or NULL for NULL; *failed is set when there is no memory. */
+/* A copy of the caller's string, or NULL for NULL; sets *failed if out of memory. */
 char *uni__sink_copy(const char *text, bool *failed);
 
-/* A value as JSON: non-finite numbers as Python's json writes them; indent 0 is one line, otherwise
- * spaces per level. */
+/* Writes a value as JSON, with non-finite numbers as in Python's json. indent 0: one line,
+ * otherwise spaces per level. */
 void uni__emit_json(uni__text *out, const uni_value *value, int indent);
 
 /* Calls visit for every leaf below dict with its joined name ("a.b" with separator '.'); lists and
@@ -28,9 +28,9 @@ typedef int (*uni__flat_visit)(void *context, const char *name, const uni_value 
                                uni_error *err);
 int uni__flatten(const uni_value *dict, char separator, uni__text *scratch, uni__flat_visit visit,
                  void *context, uni_error *err) UNI_MUST_USE;
-/* "_timestamp" and the like: filled in by the session, not by the user. */
+/* "_timestamp" and the like, which the session fills in, not the user. */
 bool uni__is_autofilled(const char *name);
-/* The rank's dictionary, or NULL when it did not report or there is no such rank. */
+/* The rank's dictionary; NULL if it did not report or does not exist. */
 const uni_value *uni__reports_rank(const uni_reports *reports, int rank);
 
 #endif

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/fault.h"
-#include "track/sink.h" /* the slots of a sink are reached as the runner reaches them */
+#include "track/sink.h" /* accesses a sink's functions like the runner does */
 #include "track/tensorboard_file.h"
 
 static uni_value *from_json(const char *json)
@@ -28,7 +28,9 @@ static char *read_text(const char *dir, const char *name)
 
 static void start(uni_sink *sink, void **state)
 {
-    uni_run_info info = { .run_dir = *state, .name = "n", .run_id = "n/run_001", .world_size = 2 };
+    uni_start_info info = {
+        .run_dir = *state, .name = "n", .run_id = "n/run_001", .world_size = 2
+    };
     MUST(sink->vtable->start(sink->self, &info, err));
 }
 
@@ -129,7 +131,7 @@ static void json_document(void **state)
     MUST(give(sink, 2, "{\"loss\":1}", NULL, err));
     finish(sink);
     expect_file(state, "r.json", "[[{\"loss\": 2.5, \"n\": [null, true, \"\\n\"]}],\n[]]\n");
-    /* Another controller goes on with it. */
+    /* Another controller continues the file. */
     MUST(uni_sink_json(&sink, &(uni_sink_json_options){ .filename = "r.json", .num_ranks = -1 },
                        err));
     start(sink, state);
@@ -140,8 +142,8 @@ static void json_document(void **state)
         "[[{\"loss\": 2.5, \"n\": [null, true, \"\\n\"]}],\n[],\n[{\"a\": 1}, {\"b\": 2}]]\n");
 }
 
-/* Reports of all sizes, so that they meet the ends of pages in every way: the file parses after
- * every flush. */
+/* Reports of all sizes, so that they hit page ends in every way: the file parses after every
+ * flush. */
 static void json_is_whole_after_every_flush(void **state)
 {
     uni_sink *sink = NULL;
@@ -171,7 +173,7 @@ static void bad_file_names_are_refused(void **state)
 {
     uni_sink *sink = NULL;
     uni_error failure = { 0 };
-    uni_run_info info = { .run_dir = *state };
+    uni_start_info info = { .run_dir = *state };
     MUST(uni_sink_csv(&sink, &(uni_sink_csv_options){ .filename = "../x.csv" }, err));
     assert_int_equal(sink->vtable->start(sink->self, &info, &failure), UNI_EINVAL);
     uni_sink_free(sink);
@@ -186,7 +188,7 @@ static void print_is_indented(void **state)
     MUST(uni_sink_print(&sink, ends[1], err));
     MUST(give(sink, 1, "{\"epoch\":0,\"l\":[1],\"e\":{}}", "{\"epoch\":0}", err));
     assert_true(read(ends[0], text, sizeof text - 1) > 0);
-    /* as json.dumps([{...}, {...}], indent=4) */
+    /* As json.dumps([{...}, {...}], indent=4). */
     assert_string_equal(text, "[\n    {\n        \"epoch\": 0,\n        \"l\": [\n            1\n  "
                               "      ],\n        \"e\": {}\n    },\n"
                               "    {\n        \"epoch\": 0\n    }\n]\n");
@@ -199,7 +201,7 @@ static void missing_plugin_names_the_package(void **state)
 {
     uni_sink *sink = NULL;
     uni_error failure = { 0 };
-    uni_run_info info = { .run_dir = *state, .name = "n", .run_id = "r", .world_size = 1 };
+    uni_start_info info = { .run_dir = *state, .name = "n", .run_id = "r", .world_size = 1 };
     char broken[300];
     snprintf(broken, sizeof broken, "%s/libunisono-mlflow.so", (char *)*state);
     MUST(uni__write_file(broken, "no library", 10, false, err));
@@ -222,7 +224,7 @@ static double aggregate(const uni_reports *reports, const char *metric, uni_aggr
                         const char *weight)
 {
     double out = -1;
-    MUST(uni_reports_aggregate(reports, metric, how, weight, &out, err));
+    MUST(uni_reports_aggregate(&out, reports, metric, how, weight, err));
     return out;
 }
 
@@ -235,20 +237,21 @@ static void aggregates_over_ranks(void **state)
     double out = 0;
     assert_int_equal(uni_dict_take(values[3], "loss", uni_value_float(NAN)), 0);
     assert_int_equal(uni_dict_take(values[3], "bad", uni_value_float(NAN)), 0);
-    assert_true(aggregate(&reports, "loss", UNI_MEAN, NULL) == 2.5);
-    assert_true(aggregate(&reports, "loss", UNI_WEIGHTED_MEAN, "n") == 13.0 / 4);
-    assert_true(aggregate(&reports, "loss", UNI_MIN, NULL) == 1);
-    assert_true(aggregate(&reports, "loss", UNI_MAX, NULL) == 4);
-    assert_true(aggregate(&reports, "loss", UNI_SUM, NULL) == 5);
-    assert_true(aggregate(&reports, "a.b", UNI_MEAN, NULL) == 4);
-    assert_true(isnan(aggregate(&reports, "bad", UNI_MAX, NULL))); /* diverged, not missing */
-    assert_int_equal(uni_reports_aggregate(&reports, "t", UNI_MEAN, NULL, &out, &failure),
+    assert_true(aggregate(&reports, "loss", UNI_AGGREGATE_MEAN, NULL) == 2.5);
+    assert_true(aggregate(&reports, "loss", UNI_AGGREGATE_WEIGHTED_MEAN, "n") == 13.0 / 4);
+    assert_true(aggregate(&reports, "loss", UNI_AGGREGATE_MIN, NULL) == 1);
+    assert_true(aggregate(&reports, "loss", UNI_AGGREGATE_MAX, NULL) == 4);
+    assert_true(aggregate(&reports, "loss", UNI_AGGREGATE_SUM, NULL) == 5);
+    assert_true(aggregate(&reports, "a.b", UNI_AGGREGATE_MEAN, NULL) == 4);
+    assert_true(
+        isnan(aggregate(&reports, "bad", UNI_AGGREGATE_MAX, NULL))); /* diverged, not missing */
+    assert_int_equal(uni_reports_aggregate(&out, &reports, "t", UNI_AGGREGATE_MEAN, NULL, &failure),
                      UNI_ENOTFOUND);
-    assert_int_equal(uni_reports_aggregate(&reports, "no", UNI_SUM, NULL, &out, &failure),
+    assert_int_equal(uni_reports_aggregate(&out, &reports, "no", UNI_AGGREGATE_SUM, NULL, &failure),
                      UNI_ENOTFOUND);
     assert_non_null(strstr(failure.message, "\"no\""));
     assert_int_equal(
-        uni_reports_aggregate(&reports, "loss", UNI_WEIGHTED_MEAN, NULL, &out, &failure),
+        uni_reports_aggregate(&out, &reports, "loss", UNI_AGGREGATE_WEIGHTED_MEAN, NULL, &failure),
         UNI_EINVAL);
     for (int i = 0; i < 4; i++)
         uni_value_free(values[i]);

@@ -1,8 +1,8 @@
 /*
  * speed_test.c - a million reports through the writer and the follower at the same time: how many
- * lines a second of processor time each of them manages alone, and that memory stays flat. Prints the
- * rates; fails on rates that are far below what the trainer needs (a slow machine is allowed for), and
- * on memory that grows.
+ * lines per second of CPU time each manages alone, and that memory stays flat. Prints the rates;
+ * fails on rates far below what the trainer needs (with room for a slow machine), and on growing
+ * memory.
  */
 #include "track/testing.h"
 
@@ -26,7 +26,7 @@ static double resident_mb(void)
     return (double)resident * (double)sysconf(_SC_PAGESIZE) / 1e6;
 }
 
-/* Processor time of this thread: what others do on a loaded machine is not counted. */
+/* CPU time of this thread, which excludes the load of other processes. */
 static uint64_t cpu_ns(void)
 {
     struct timespec now;
@@ -34,7 +34,7 @@ static uint64_t cpu_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* What a session sends: two metrics of the user and the autofilled three. */
+/* What a session sends: two user metrics and the three autofilled ones. */
 static void add_typical(uni__results_writer *writer, int rank, int64_t iteration)
 {
     uint8_t bytes[256];
@@ -65,8 +65,8 @@ static int count_all(uni__follower *follower)
     return count;
 }
 
-/* Both alternately in one thread, in bursts: the rate of each and the memory after the first tenth
- * against the end. */
+/* Alternates between both in one thread, in bursts: the rate of each, and the memory after the
+ * first tenth against the end. */
 static void million_reports(void **state)
 {
     char path[300];
@@ -89,7 +89,7 @@ static void million_reports(void **state)
         uint64_t end = cpu_ns();
         writing += middle - start;
         reading += end - middle;
-        assert_int_equal(read, 2 * (done + burst)); /* joined whole, none lost */
+        assert_int_equal(read, 2 * (done + burst)); /* joined completely, none lost */
         if (done == REPORTS / 20)
             early = resident_mb();
     }

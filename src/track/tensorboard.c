@@ -4,11 +4,12 @@
  *
  * One Event with one Summary per report; its arrays are kept from report to report. Tags are PREFIX
  * and the metric's name, nested ones joined by '/'. The step is the iteration; _timestamp is the
- * event's time. When an attempt goes back to an earlier step, a START tells readers to drop what
- * they have from there on. A run writes no experiment summary: without one TensorBoard finds
- * hyperparameters and metrics of all runs by itself (a tuner's: tensorboard_experiment.c).
+ * event's time. If an attempt goes back to an earlier step, a START event tells readers to drop
+ * what they have from there on. A run writes no experiment summary: without one, TensorBoard finds
+ * the hyperparameters and metrics of all runs by itself (for a tuner, see
+ * tensorboard_experiment.c).
  *
- * A histogram has no place for NaN and infinities; when a list has any, their number is the scalar
+ * A histogram cannot represent NaN and infinities; if a list has any, their number is the scalar
  * TAG/nonfinite.
  *
  * Thread: the sink thread.
@@ -22,6 +23,7 @@
 #include "base/file.h"
 #include "track/sink.h"
 #include "track/tensorboard_file.h"
+#include "base/options.h"
 
 #define BUCKETS 30
 
@@ -32,7 +34,7 @@ typedef struct tag {
 typedef struct histogram {
     Uni__Tb__Histogram message;
     double limits[BUCKETS], counts[BUCKETS];
-    char *nonfinite_tag; /* NULL when all numbers were finite */
+    char *nonfinite_tag; /* NULL if all numbers are finite */
 } histogram;
 
 typedef struct tensorboard {
@@ -44,12 +46,12 @@ typedef struct tensorboard {
     Uni__Tb__Value *values;
     Uni__Tb__Value **pointers;
     size_t num_values, values_capacity;
-    histogram **histograms; /* of the report in the making */
+    histogram **histograms; /* of the current report */
     size_t num_histograms, histograms_capacity;
     uni__text name;
     int attempt;
     int64_t last_step;
-    double started; /* 0: when start was called */
+    double started; /* 0: use the time of the start call */
 } tensorboard;
 
 /* ---- growing arrays ---- */
@@ -117,7 +119,7 @@ static int add_scalar(tensorboard *t, const char *name, double number, uni_error
 
 /* ---- histograms ---- */
 
-/* The index-th number of a list or an array; false when it is not a number. */
+/* The index-th number of a list or an array; false if it is not a number. */
 static bool number_at(const uni_value *list, size_t index, double *out)
 {
     uni_array *array = uni_value_as_array(list);
@@ -129,7 +131,7 @@ static bool number_at(const uni_value *list, size_t index, double *out)
     return true;
 }
 
-/* BUCKETS of equal width between the least and the greatest finite number. */
+/* BUCKETS of equal width between the smallest and the largest finite number. */
 static bool fill(histogram *h, const uni_value *list, size_t count, size_t *nonfinite)
 {
     Uni__Tb__Histogram *m = &h->message;
@@ -137,8 +139,9 @@ static bool fill(histogram *h, const uni_value *list, size_t count, size_t *nonf
     m->min = INFINITY;
     m->max = -INFINITY;
     for (size_t i = 0; i < count; i++) {
+        /* A list with anything else is not a histogram. */
         if (!number_at(list, i, &number))
-            return false; /* a list with something else in it is no histogram */
+            return false;
         if (!isfinite(number)) {
             ++*nonfinite;
             continue;
@@ -214,8 +217,9 @@ static int take_metric(void *context, const char *metric, const uni_value *leaf,
     const char *name = NULL;
     uni_array *array = uni_value_as_array(leaf);
     size_t count = array != NULL ? uni_array_count(array) : uni_list_size(leaf);
+    /* Strings, nulls and empty lists cannot be shown. */
     if (is_bookkeeping(metric) || (!uni_value_is_number(leaf) && count == 0))
-        return 0; /* strings, nulls and empty lists have no picture */
+        return 0;
     UNI_TRY(tag_of(t, metric, &name, err));
     return count > 0 ? add_histogram(t, name, leaf, count, err)
                      : add_scalar(t, name, uni_value_as_float(leaf, NAN), err);
@@ -360,12 +364,12 @@ static int take_hparam(void *context, const char *name, const uni_value *leaf, u
         if (text.failed || text.data == NULL)
             return no_memory(err);
         pair->value->kind_case = UNI__TB__ANY__KIND_STRING_VALUE;
-        pair->value->string_value = text.data; /* ours now */
+        pair->value->string_value = text.data; /* owned */
     }
     return 0;
 }
 
-static int write_session_start(tensorboard *t, const uni_run_info *info, uni_error *err)
+static int write_session_start(tensorboard *t, const uni_start_info *info, uni_error *err)
 {
     hparams h = { 0 };
     Uni__Tb__HParam **pointers = NULL;
@@ -395,7 +399,7 @@ static int write_session_start(tensorboard *t, const uni_run_info *info, uni_err
 
 /* ---- the sink ---- */
 
-static int tensorboard_start(void *self, const uni_run_info *info, uni_error *err)
+static int tensorboard_start(void *self, const uni_start_info *info, uni_error *err)
 {
     tensorboard *t = self;
     UNI_TRY(uni__event_file_open(&t->file, t->dir != NULL ? t->dir : info->run_dir, err));
@@ -408,8 +412,8 @@ static int tensorboard_start(void *self, const uni_run_info *info, uni_error *er
 static void tensorboard_tick(void *self)
 {
     uni_error err = { 0 };
-    (void)!uni__event_file_flush(&((tensorboard *)self)->file,
-                                 &err); /* waits; the next result or finish says so */
+    /* Data that could not be written waits; the next result or finish reports it. */
+    (void)!uni__event_file_flush(&((tensorboard *)self)->file, &err);
 }
 
 static int tensorboard_finish(void *self, const uni_finish_info *info, uni_error *err)
@@ -445,7 +449,7 @@ static void tensorboard_free(void *self)
     free(t);
 }
 
-static const uni_sink_vtable tensorboard_vtable = {
+static const uni_sink_class tensorboard_vtable = {
     .name = "tensorboard",
     .start = tensorboard_start,
     .result = tensorboard_result,
@@ -457,11 +461,9 @@ static const uni_sink_vtable tensorboard_vtable = {
 int uni_sink_tensorboard(uni_sink **out, const uni_sink_tensorboard_options *options,
                          uni_error *err)
 {
-    static const uni_sink_tensorboard_options defaults = { 0 };
-    bool failed = false;
     *out = NULL;
-    if (options == NULL)
-        options = &defaults;
+    UNI__OPTIONS(uni_sink_tensorboard_options, options, rank, err);
+    bool failed = false;
     tensorboard *t = calloc(1, sizeof *t);
     if (t == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the TensorBoard sink");

@@ -1,8 +1,10 @@
 /*
- * tensorboard_experiment.c - the experiment summary of the hparams plugin: which parameters and which metrics its table has.
+ * tensorboard_experiment.c - the experiment summary of the hparams plugin: which parameters and
+ * metrics its table has.
  *
- * TensorBoard would find both by itself, but only from the runs that it has read so far, and it shows every scalar as a metric. A parameter's type is that of its values; different
- * types in different trials make it a string, as TensorBoard's own guess does. Thread: the caller's.
+ * TensorBoard would find both by itself, but only from the runs that it has read so far, and it
+ * would show every scalar as a metric. A parameter's type is that of its values; if trials differ
+ * in type, it is a string, as in TensorBoard's own guess. Thread: the caller's.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +59,7 @@ static int take_parameter(void *context, const char *name, const uni_value *leaf
     return 0;
 }
 
-/* One event with the page as the plugin's data. */
+/* Writes one event with the page as the plugin's data. */
 static int write_page(const char *dir, Uni__Tb__Experiment *experiment, uni_error *err)
 {
     Uni__Tb__HParams data = UNI__TB__HPARAMS__INIT;

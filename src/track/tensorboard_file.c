@@ -1,6 +1,6 @@
 /*
  * tensorboard_file.c - appends events to an event file (tensorboard_file.h has the format).
- * Buffered; a flush writes whole records or, when the disk is full, none. Thread: the sink thread.
+ * Buffered; a flush writes whole records or, if the disk is full, none. Thread: the sink thread.
  */
 #include "track/tensorboard_file.h"
 

@@ -1,4 +1,4 @@
-/* testing.h - what the tests of this module share: a temporary directory, reports as msgpack, a
+/* testing.h - shared by the tests of this module: a temporary directory, reports as msgpack, a
  * writer with a follower. */
 #ifndef UNISONO_TRACK_TESTING_H
 #define UNISONO_TRACK_TESTING_H
@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "base/shared.h"
 #include "base/file.h"
 #include "base/msgpack.h"
 #include "track/results.h"
@@ -57,7 +58,7 @@ static inline void add_report(uni__results_writer *writer, int attempt, int rank
     MUST(uni__results_writer_add(writer, attempt, rank, iteration, packer.data, packer.size, err));
 }
 
-/* A report from JSON text (NaN and Infinity are not JSON: see add_report). */
+/* A report from JSON text. NaN and Infinity are not JSON: use add_report. */
 static inline void add_json(uni__results_writer *writer, int attempt, int rank, int64_t iteration,
                             const char *json)
 {
@@ -65,7 +66,7 @@ static inline void add_json(uni__results_writer *writer, int attempt, int rank, 
     void *bytes = NULL;
     size_t size = 0;
     MUST(uni_json_read(&value, json, strlen(json), err));
-    MUST(uni_msgpack_write(&bytes, &size, value, err));
+    MUST(uni__msgpack_write(&bytes, &size, value, err));
     MUST(uni__results_writer_add(writer, attempt, rank, iteration, bytes, size, err));
     free(bytes);
     uni_value_free(value);

@@ -1,6 +1,6 @@
 /*
  * write_for_readers.c - a program for tests/track_readers.py: writes the same small run with the
- * sinks that are named, through the sink thread as a trainer would.
+ * given sinks, through the sink thread as a trainer would.
  *
  *     track_write_for_readers DIR REPORTS PAUSE_MS CODE SINK...
  *
@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/shared.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "track/runner.h"
@@ -53,7 +54,7 @@ static void add_iteration(uni__results_writer *writer, int attempt, int64_t i)
             failed |= uni_dict_take(metrics, "late,column", uni_value_int(i));
         if (failed < 0)
             exit(1);
-        CHECK(uni_msgpack_write(&bytes, &size, metrics, err));
+        CHECK(uni__msgpack_write(&bytes, &size, metrics, err));
         CHECK(uni__results_writer_add(writer, attempt, rank, i, bytes, size, err));
         free(bytes);
         uni_value_free(metrics);
@@ -121,13 +122,13 @@ int main(int argc, char **argv)
         sinks[i] = sink_named(argv[5 + i]);
     snprintf(path, sizeof path, "%s/results.jsonl", dir);
     CHECK(uni__results_writer_open(&writer, path, 2, false, err));
-    uni_run_info info = { .run_dir = dir,
-                          .name = "readers & co",
-                          .run_id = "readers/run_001",
-                          .world_size = 2,
-                          .config = config,
-                          .function = "train",
-                          .total_iterations = reports };
+    uni_start_info info = { .run_dir = dir,
+                            .name = "readers & co",
+                            .run_id = "readers/run_001",
+                            .world_size = 2,
+                            .config = config,
+                            .function = "train",
+                            .total_iterations = reports };
     CHECK(uni__sink_runner_start(&runner,
                                  &(uni__sink_runner_options){ .writer = writer,
                                                               .info = &info,

@@ -1,60 +1,94 @@
 /*
  * attempt.c - starting the workers of an attempt and telling them what to run. Controller thread.
  *
- * Warm workers of an earlier run are used again; what is missing is spawned. The order to run goes out at once, before the
- * worker has said hello: it finds it on its channel when it is up, so that a start has no round trip.
+ * Warm workers of an earlier run are used again; what is missing is spawned. The order to run goes
+ * out at once, before the worker has said hello: it finds it on its channel when it is up, so that
+ * a start has no round trip.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "base/shared.h"
 #include "base/file.h"
 #include "group/network.h"
 #include "base/owned.h"
 #include "train/hosts_internal.h"
 
+void uni__start_set(uni__start *start, const char *path, int fd, uni_value *state)
+{
+    uni__start_clear(start);
+    snprintf(start->path, sizeof start->path, "%s", path);
+    start->fd = fd;
+    start->state = state;
+    start->data_states = state ? uni__state_merge_datasets(state) : NULL;
+}
+
+void uni__start_clear(uni__start *start)
+{
+    if (start->fd >= 0)
+        close(start->fd);
+    uni_value_free(start->state);
+    uni_value_free(start->data_states);
+    *start = (uni__start){ .fd = -1, .iteration = start->iteration };
+}
+
+bool uni__start_is_empty(const uni__start *start)
+{
+    return !start->path[0] && start->fd < 0;
+}
+
+uni__world uni__run_world(const uni__run *run)
+{
+    return (uni__world){ .trainer = run->trainer,
+                         .group = run->group,
+                         .size = run->num_workers,
+                         .attempt = run->attempt.number,
+                         .dir = run->places.dir,
+                         .staging_dir = run->places.staging_dir,
+                         .logs_dir = run->places.logs_dir,
+                         .checkpoint = run->attempt.start.path,
+                         .config = run->request.program ? run->request.config : NULL,
+                         .ports = &run->ports };
+}
+
 static int spawn_rank(uni_trainer *trainer, uni__run *run, int rank, const char *log,
                       uni_error *err)
 {
-    /* Without a run (warm workers) a bare one stands in, for the rank variables. */
-    uni__run bare = { .trainer = trainer, .num_workers = trainer->options.num_workers };
-    uni_value *environment = uni__worker_environment(trainer, run ? run : &bare, rank);
+    /* A warm worker without a run gets the rank variables. */
+    uni__world world =
+        run ? uni__run_world(run)
+            : (uni__world){ .trainer = trainer, .size = trainer->options.num_workers };
+    uni_value *environment = uni__world_environment(&world, rank);
     if (!environment)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the environment of rank %d", rank);
-    bool own_program = run && run->program;
+    bool own_program = run && run->request.program;
     uni__view view = { .shared = true };
     char here[4096] = "";
     if (run)
-        uni__rank_view(run, rank, &view);
+        uni__world_view(&world, rank, &view);
     /* Another host does not know where we are. */
     if (view.remote && !trainer->options.working_directory && !getcwd(here, sizeof here))
         here[0] = '\0';
     uni__spawn spawn = {
         .rank = rank,
         .runs_functions = !own_program,
-        .exe = own_program ? run->exe : trainer->worker_exe,
-        .argv = own_program ? run->program : trainer->worker_argv,
+        .exe = own_program ? run->request.exe : trainer->worker_exe,
+        .argv = own_program ? run->request.program : trainer->worker_argv,
         .environment = environment,
         .cwd = here[0] ? here : trainer->options.working_directory,
         .log = view.remote ? view.log : log,
         .forward_log = !view.shared,
-        .memory = (uint64_t)trainer->options.memory_per_worker,
+        .address_space = (uint64_t)trainer->options.address_space_limit,
     };
     int status = uni__group_spawn(trainer->group, &spawn, err);
     uni_value_free(environment);
     uni__rank *slot = &trainer->ranks[rank];
-    slot->state = status == 0 ? UNI__RANK_STARTED : UNI__RANK_GONE;
-    slot->hello = slot->session_closed = slot->warned_silent = slot->host_silent = false;
-    slot->asked_chief = false;
-    slot->pid = 0;
-    slot->stopped_ns = 0;
-    slot->spawned_ns = uni__monotonic_ns();
-    slot->disk_full = false;
+    slot->warned_silent = slot->host_silent = slot->asked_chief = slot->disk_full = false;
+    slot->line_ns = 0;
     return status;
 }
 
@@ -70,7 +104,7 @@ int uni__attempt_spawn_idle(uni_trainer *trainer, uni_error *err)
         close(place);
     for (int rank = 0; status == 0 && rank < trainer->options.num_workers; rank++) {
         char log[4096];
-        if (trainer->ranks[rank].state != UNI__RANK_GONE)
+        if (uni__worker_is_live(trainer->ranks[rank].worker))
             continue;
         snprintf(log, sizeof log, "%s/rank_%d.log", logs, rank);
         status = spawn_rank(trainer, NULL, rank, log, err);
@@ -106,52 +140,49 @@ static const char *own_address(char *out, size_t size)
 /* The keys are read in session_setup.c. */
 static uni_value *run_order(uni__run *run, int rank, const char *log)
 {
-    uni_value *order = uni_value_dict();
-    int status = 0;
-    status |=
-        uni_dict_take(order, "function", uni_value_string(run->function ? run->function : ""));
-    status |= uni_dict_take(order, "config", uni_value_copy(run->config));
-    if (run->attachment)
-        status |= uni_dict_take(order, "attachment", uni_value_copy(run->attachment));
-    if (run->datasets)
-        status |= uni_dict_take(order, "datasets", uni_value_copy(run->datasets));
-    status |= uni_dict_take(order, "data_states", uni__run_data_states(run));
-    status |= uni_dict_take(order, "rank", uni_value_int(rank));
-    status |= uni_dict_take(order, "world_size", uni_value_int(run->num_workers));
+    const uni__request *asked = &run->request;
+    const uni__start *start = &run->attempt.start;
+    const uni_trainer *trainer = run->trainer;
+    uni__world world = uni__run_world(run);
     uni__view view;
-    uni__rank_view(run, rank, &view);
+    uni__world_view(&world, rank, &view);
     const uni__rank_place *place = &view.place;
-    status |=
-        uni_dict_take(order, "local_rank", uni_value_int(view.remote ? place->local_rank : rank));
-    status |= uni_dict_take(order, "local_world_size",
-                            uni_value_int(view.remote ? place->local_size : run->num_workers));
-    status |= uni_dict_take(order, "node_rank", uni_value_int(place->node));
-    status |= uni_dict_take(order, "nodes", uni_value_int(view.remote ? place->num_nodes : 1));
+    const char *wanted = getenv("TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS");
+    bool detailed = wanted && strcmp(wanted, "1") == 0;
+    int index, local_size = view.remote ? place->local_size : run->num_workers;
+    const char *role = uni__role_of(&trainer->roles, rank, &index);
+    uni_value *order = UNI__DICT(
+        { "function", uni_value_string(asked->function ? asked->function : "") },
+        { "config", uni_value_copy(asked->config) }, { "rank", uni_value_int(rank) },
+        { "world_size", uni_value_int(run->num_workers) },
+        { "local_rank", uni_value_int(view.remote ? place->local_rank : rank) },
+        { "local_world_size", uni_value_int(local_size) },
+        { "node_rank", uni_value_int(place->node) },
+        { "nodes", uni_value_int(view.remote ? place->num_nodes : 1) },
+        { "role", uni_value_string(role) }, { "role_index", uni_value_int(index) },
+        { "servers", uni_value_int(trainer->roles.servers) },
+        { "evaluators", uni_value_int(trainer->roles.evaluators) },
+        { "attempt", uni_value_int(run->attempt.number) },
+        { "iteration", uni_value_int(start->iteration) },
+        { "name", uni_value_string(trainer->name) },
+        { "storage", uni_value_string(trainer->storage) },
+        { "run_dir", uni_value_string(view.run_dir) },
+        { "staging_dir", uni_value_string(view.staging_dir) },
+        { "checkpoint", uni_value_string(view.checkpoint) },
+        { "log", uni_value_string(view.remote ? view.log : log) },
+        { "lockstep", uni_value_bool(trainer->options.lockstep) },
+        { "answers", uni_value_bool(true) }, { "synchronous", uni_value_bool(asked->synchronous) },
+        { "trial", uni_value_bool(asked->trial) }, { "detailed", uni_value_bool(detailed) });
+    char address[48];
+    int status =
+        uni__state_add_to_order(order, start->state, start->data_states, rank, run->num_workers);
+    status |= uni__hosts_add_seal(trainer, order);
+    if (asked->attachment)
+        status |= uni_dict_take(order, "attachment", uni_value_copy(asked->attachment));
+    if (asked->datasets)
+        status |= uni_dict_take(order, "datasets", uni_value_copy(asked->datasets));
     if (view.remote && place->num_nodes > 1)
         status |= add_neighbours(run, order, place->node);
-    status |= uni__hosts_add_seal(run->trainer, order);
-    const uni__roles *roles = &run->trainer->roles;
-    int index;
-    status |= uni_dict_take(order, "role", uni_value_string(uni__role_of(roles, rank, &index)));
-    status |= uni_dict_take(order, "role_index", uni_value_int(index));
-    status |= uni_dict_take(order, "servers", uni_value_int(roles->servers));
-    status |= uni_dict_take(order, "evaluators", uni_value_int(roles->evaluators));
-    status |= uni_dict_take(order, "attempt", uni_value_int(run->attempt));
-    status |= uni_dict_take(order, "iteration", uni_value_int(run->resume_iteration));
-    status |= uni_dict_take(order, "name", uni_value_string(run->trainer->name));
-    status |= uni_dict_take(order, "storage", uni_value_string(run->trainer->storage));
-    status |= uni_dict_take(order, "run_dir", uni_value_string(view.run_dir));
-    status |= uni_dict_take(order, "staging_dir", uni_value_string(view.staging_dir));
-    status |= uni_dict_take(order, "checkpoint", uni_value_string(view.checkpoint));
-    status |= uni_dict_take(order, "log", uni_value_string(view.remote ? view.log : log));
-    status |= uni_dict_take(order, "lockstep", uni_value_bool(run->trainer->options.lockstep));
-    status |= uni_dict_take(order, "answers", uni_value_bool(true));
-    status |= uni_dict_take(order, "synchronous", uni_value_bool(run->synchronous));
-    status |= uni_dict_take(order, "trial", uni_value_bool(run->trial));
-    const char *asked = getenv("TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS");
-    bool detailed = asked && strcmp(asked, "1") == 0;
-    char address[48];
-    status |= uni_dict_take(order, "detailed", uni_value_bool(detailed));
     if (detailed)
         status |= uni_dict_take(
             order, "node_ip",
@@ -169,53 +200,37 @@ static int send_order(uni__run *run, int rank, const char *log, uni_error *err)
     size_t size = 0;
     if (!order)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the order to rank %d", rank);
-    int status = uni_msgpack_write(&bytes, &size, order, err);
+    int status = uni__msgpack_write(&bytes, &size, order, err);
     uni_value_free(order);
     if (status == 0)
-        status =
-            uni__group_send(run->group, rank, UNI__TO_WORKER_RUN, bytes, size, run->resume_fd, err);
+        status = uni__group_send(run->group, rank, UNI__TO_WORKER_RUN, bytes, size,
+                                 run->attempt.start.fd, err);
     free(bytes);
     if (status == UNI_EPEER)
         return 0; /* it has ended already: its exit is on the way and says why */
     return status < 0 ? uni_error_prefix(err, "the order to rank %d", rank) : 0;
 }
 
-/* A warm worker begins like a new one. It is idle, so nobody else writes its page. */
-static void refresh_page(uni__page *page)
-{
-    atomic_store(&page->stop_request, UNI__STOP_NONE);
-    atomic_store(&page->alarm, 0);
-    atomic_store(&page->suspect, 0);
-    atomic_store(&page->stopping, 0);
-    atomic_store(&page->stop_at_known, 0);
-    atomic_store(&page->stop_seen, 0);
-    atomic_store(&page->loaded, 0);
-    atomic_store(&page->released, 0);
-    atomic_store(&page->iteration, 0);
-}
-
 int uni__attempt_start_rank(uni__run *run, int rank, uni_error *err)
 {
     uni__rank *slot = &run->ranks[rank];
     struct stat info;
-    char *log = uni__run_log_path(run, rank);
+    uni__rank_forget(slot, run->attempt.number > 1 ? run->attempt.start.iteration : 0);
+    slot->iteration = run->attempt.start.iteration;
+    if (run->outcome.cause.kind == UNI__CAUSE_NONE)
+        slot->reported =
+            run->attempt.start.iteration; /* a run that is resumed: its ranks reported that */
+    UNI_TRY(uni__run_seed_state(run, rank, err));
+    char *log = uni__places_log(&run->places, rank);
     if (!log)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a path");
-    uni__rank_forget(slot, run->attempt > 1 ? run->resume_iteration : 0);
-    slot->iteration = run->resume_iteration;
-    if (run->cause.kind == UNI__CAUSE_NONE)
-        slot->reported = run->resume_iteration; /* a run that is resumed: its ranks reported that */
     slot->log_start = stat(log, &info) == 0 ? info.st_size : 0;
     int status = 0;
-    if (slot->state == UNI__RANK_GONE || run->program)
+    if (!uni__worker_is_live(slot->worker) || run->request.program)
         status = spawn_rank(run->trainer, run, rank, log, err);
-    else
-        refresh_page(uni__group_page(run->group, rank));
     if (status == 0)
         status = send_order(run, rank, log, err);
     free(log);
-    if (status == 0 && slot->hello)
-        slot->state = UNI__RANK_RUNNING;
     return status;
 }
 

@@ -1,5 +1,6 @@
 /* cause.c - why a run failed, in plain words. Pure functions; any thread. */
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +19,20 @@ static const char *cause_name(uni__cause_class kind)
     return kind < sizeof names / sizeof names[0] ? names[kind] : "unknown";
 }
 
-uni__cause uni__cause_new(const uni__run *run, uni__cause_class kind, int rank, int error_code)
+uni__cause uni__cause_new(const uni__run *run, uni__cause_class kind, int rank, int error_code,
+                          const char *format, ...)
 {
-    return (uni__cause){ .kind = kind,
+    va_list arguments;
+    uni__cause cause = { .kind = kind,
                          .rank = rank,
-                         .pid = rank >= 0 ? run->ranks[rank].pid : 0,
+                         .pid = rank >= 0 ? run->ranks[rank].worker->pid : 0,
                          .exit_code = -1,
                          .error_code = error_code,
                          .time = uni__wall_seconds() };
+    va_start(arguments, format);
+    vsnprintf(cause.message, sizeof cause.message, format, arguments);
+    va_end(arguments);
+    return cause;
 }
 
 int uni__cause_exit_code(const uni__cause *cause)
@@ -101,20 +108,16 @@ uni_value *uni__cause_to_value(const uni__cause *cause)
 {
     if (cause->kind == UNI__CAUSE_NONE)
         return uni_value_null();
-    uni_value *out = uni_value_dict(), *tail = uni_value_list();
+    uni_value *tail = uni_value_list();
+    uni_value *out =
+        UNI__DICT({ "class", uni_value_string(cause_name(cause->kind)) },
+                  { "rank", uni_value_int(cause->rank) }, { "host", uni_value_string(cause->host) },
+                  { "pid", uni_value_int(cause->pid) });
     int status = 0;
-    status |= uni_dict_take(out, "class", uni_value_string(cause_name(cause->kind)));
-    status |= uni_dict_take(out, "rank", uni_value_int(cause->rank));
-    status |= uni_dict_take(out, "host", uni_value_string(cause->host));
-    status |= uni_dict_take(out, "pid", uni_value_int(cause->pid));
     if (cause->signal)
         status |= uni_dict_take(out, "signal", uni_value_int(cause->signal));
     else if (cause->exit_code >= 0)
         status |= uni_dict_take(out, "exit_code", uni_value_int(cause->exit_code));
-    status |= uni_dict_take(out, "attempt", uni_value_int(cause->attempt));
-    status |= uni_dict_take(out, "iteration", uni_value_int(cause->iteration));
-    status |= uni_dict_take(out, "time", uni_value_float(cause->time));
-    status |= uni_dict_take(out, "message", uni_value_string(cause->message));
     for (const char *line = cause->log_tail; line && *line;) {
         size_t length = strcspn(line, "\n");
         char *shown = strndup(line, length);
@@ -123,7 +126,10 @@ uni_value *uni__cause_to_value(const uni__cause *cause)
         free(shown);
         line += length + (line[length] == '\n');
     }
-    status |= uni_dict_take(out, "log_tail", tail);
+    status |= UNI__DICT_ADD(out, { "attempt", uni_value_int(cause->attempt) },
+                            { "iteration", uni_value_int(cause->iteration) },
+                            { "time", uni_value_float(cause->time) },
+                            { "message", uni_value_string(cause->message) }, { "log_tail", tail });
     if (status == 0)
         return out;
     uni_value_free(out);

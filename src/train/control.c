@@ -1,18 +1,19 @@
 /*
  * control.c - the state machine of a run, on the controller thread.
  *
- *     NEW -> RUNNING -> FINISHING -> DONE                  every rank returned (or exited with 0)
- *            RUNNING -> FAILING -> WAITING -> RUNNING      a rank died: survivors are ended, the group starts again
- *                       FAILING -> DONE                    no budget left, or stopping
+ *     NEW -> RUNNING -> FINISHING -> DONE               every rank returned (or exited with 0)
+ *            RUNNING -> FAILING -> WAITING -> RUNNING   a rank died: the group starts again
+ *                       FAILING -> DONE                 no budget left, or stopping
  *
- * The first cause decides; whatever else dies between it and the end of the survivors is its victim. Survivors get 20 ms to finish a
- * write, not more: recovery within 100 ms is the promise, and grace is for stopping. Only when a checkpoint was handed in and waits for the report of a
- * rank that has not failed, that rank gets up to a second to reach it. Checkpoints on their way are completed before the run's next state is decided.
+ * The first cause decides; whatever else dies between it and the end of the survivors is its
+ * victim. Survivors get 20 ms to finish a write, not more: recovery within 100 ms is the promise,
+ * and grace is for stopping. Only when a checkpoint was handed in and waits for the report of a
+ * rank that has not failed, that rank gets up to a second to reach it. Checkpoints on their way are
+ * completed before the run's next state is decided.
  */
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -23,12 +24,6 @@
 #define SURVIVOR_MS 20
 #define COMPLETE_NS 1000000000ull /* for the reports that a checkpoint still waits for */
 #define TAIL_LINES 20
-#define BACKOFF_FIRST_MS 50
-#define BACKOFF_MAX_MS 5000
-/* How shells and the dynamic linker end when there is nothing to run. */
-#define NOT_FOUND 127
-#define NOT_EXECUTABLE 126
-#define QUICK_FAILURE_NS 1000000000ull
 
 static void kill_survivors(void *context);
 
@@ -42,17 +37,13 @@ void uni__run_tell(uni__run *run, uni_event_kind kind, int rank, const char *for
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
     uni_event event = { .kind = kind,
-                        .attempt = run->attempt,
+                        .attempt = run->attempt.number,
                         .rank = rank,
                         .wall_seconds = uni__wall_seconds(),
                         .message = message };
-    event.iteration = rank >= 0 ? run->ranks[rank].iteration : run->progress_mark;
+    event.iteration = rank >= 0 ? run->ranks[rank].iteration : run->outcome.progress.iteration;
     if (kind == UNI_EVENT_WARNING) {
-        uni_value *record = uni_value_dict();
-        if (uni_dict_take(record, "message", uni_value_string(message)) == 0)
-            uni__run_note(run, "warning", record, false);
-        else
-            uni_value_free(record);
+        uni__run_note(run, "warning", UNI__DICT({ "message", uni_value_string(message) }), false);
     }
     if (run->sinks)
         uni__sink_runner_event(run->sinks, &event);
@@ -73,46 +64,40 @@ static void finish(uni__run *run, const char *status, int code, const char *form
 {
     va_list arguments;
     run->state = UNI__RUN_DONE;
-    run->error.code = code;
+    run->outcome.error.code = code;
     va_start(arguments, format);
-    vsnprintf(run->error.message, sizeof run->error.message, format, arguments);
+    vsnprintf(run->outcome.error.message, sizeof run->outcome.error.message, format, arguments);
     va_end(arguments);
     uni__group_after(run->group, 0, NULL);
     uni_error err = { 0 };
     if (uni__results_writer_flush(run->writer, &err) < 0)
-        uni__warn("the last reports of %s could not be written: %s", run->id, err.message);
-    uni__run_release_reserve(run);
-    uni_value *record = uni_value_dict();
-    int failed = uni_dict_take(record, "status", uni_value_string(status));
-    failed |= uni_dict_take(record, "code", uni_value_string(uni_status_name(code)));
-    failed |= uni_dict_take(record, "message", uni_value_string(run->error.message));
-    if (failed == 0)
-        uni__run_note(run, "finish", record, true);
-    else
-        uni_value_free(record);
-    /* A run whose end cannot be written down has not ended well: whoever looks later would find it running. */
-    if (uni__run_write_description(run, status, &err) < 0 && run->error.code == 0) {
-        uni_error_set(&run->error, err.code,
+        uni__warn("the last reports of %s could not be written: %s", run->places.id, err.message);
+    uni__places_release_reserve(&run->places);
+    uni__run_note(run, "finish",
+                  UNI__DICT({ "status", uni_value_string(status) },
+                            { "code", uni_value_string(uni_status_name(code)) },
+                            { "message", uni_value_string(run->outcome.error.message) }),
+                  true);
+    /* A run whose end cannot be written down has not ended well: whoever looks later would find it
+     * running. */
+    if (uni__run_write_description(run, status, &err) < 0 && run->outcome.error.code == 0) {
+        uni_error_set(&run->outcome.error, err.code,
                       "every rank succeeded, but that could not be written: %.800s", err.message);
-        run->cause.kind = err.code == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_INTERNAL;
-        snprintf(run->cause.message, sizeof run->cause.message, "%s", run->error.message);
+        run->outcome.cause.kind =
+            err.code == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_INTERNAL;
+        snprintf(run->outcome.cause.message, sizeof run->outcome.cause.message, "%s",
+                 run->outcome.error.message);
     }
-    for (int i = 0; i < run->num_workers; i++)
-        if (run->ranks[i].state == UNI__RANK_DONE)
-            run->ranks[i].state = run->ranks[i].pid ? UNI__RANK_IDLE : UNI__RANK_GONE;
     run->trainer->run = NULL;
-    pthread_mutex_lock(&run->done_lock);
-    run->done = true;
-    pthread_cond_broadcast(&run->done_cond);
-    pthread_mutex_unlock(&run->done_lock);
+    uni__outcome_tell(&run->outcome);
 }
 
 static const char *how_to_go_on(const uni__run *run, char *out, size_t size)
 {
-    if (run->program)
-        snprintf(out, size, "go on with `unisono run --resume %.400s`", run->id);
+    if (run->request.program)
+        snprintf(out, size, "go on with `unisono run --resume %.400s`", run->places.id);
     else
-        snprintf(out, size, "go on with resume_run = \"%.400s\"", run->dir);
+        snprintf(out, size, "go on with resume_run = \"%.400s\"", run->places.dir);
     return out;
 }
 
@@ -122,36 +107,45 @@ void uni__run_finish_stopped(uni__run *run)
     char next[512];
     uni__cause cause = { .rank = -1,
                          .exit_code = -1,
-                         .attempt = run->attempt,
-                         .iteration = run->progress_mark,
+                         .attempt = run->attempt.number,
+                         .iteration = run->outcome.progress.iteration,
                          .time = uni__wall_seconds() };
-    uni__cause_clear(&run->cause);
+    uni__cause_clear(&run->outcome.cause);
     how_to_go_on(run, next, sizeof next);
-    switch (run->stopping) {
+    switch (run->stop.reason) {
     case UNI__STOPPING_TIME:
         cause.kind = UNI__CAUSE_TIME_LIMIT;
         cause.error_code = UNI_ETIMEOUT;
         snprintf(cause.message, sizeof cause.message,
-                 "the time limit of %g s ran out at iteration %lld; %s", run->time_limit,
-                 (long long)run->progress_mark, next);
+                 "the time limit of %g s ran out at iteration %lld; %s", run->request.time_limit,
+                 (long long)run->outcome.progress.iteration, next);
         break;
     case UNI__STOPPING_INTERRUPT:
         cause.kind = UNI__CAUSE_PREEMPTED;
         cause.signal = SIGINT;
         cause.error_code = UNI_EPREEMPTED;
         snprintf(cause.message, sizeof cause.message, "interrupted at iteration %lld%s; %s",
-                 (long long)run->progress_mark, run->hard_stop ? " without waiting" : "", next);
+                 (long long)run->outcome.progress.iteration,
+                 run->stop.hard ? " without waiting" : "", next);
+        break;
+    case UNI__STOPPING_RANK:
+        cause.kind = UNI__CAUSE_PREEMPTED;
+        cause.rank = run->stop.rank;
+        cause.error_code = UNI_EPREEMPTED;
+        snprintf(cause.message, sizeof cause.message,
+                 "stopped at iteration %lld because rank %d says that it got SIGTERM; %s",
+                 (long long)run->outcome.progress.iteration, run->stop.rank, next);
         break;
     default:
         cause.kind = UNI__CAUSE_PREEMPTED;
         cause.error_code = UNI_EPREEMPTED;
         snprintf(cause.message, sizeof cause.message, "stopped at iteration %lld as %s asked; %s",
-                 (long long)run->progress_mark,
-                 run->stopping == UNI__STOPPING_CALLER ? "the program" : "SIGTERM", next);
+                 (long long)run->outcome.progress.iteration,
+                 run->stop.reason == UNI__STOPPING_CALLER ? "the program" : "SIGTERM", next);
         break;
     }
     snprintf(cause.host, sizeof cause.host, "%s", run->trainer->host.hostname);
-    run->cause = cause;
+    run->outcome.cause = cause;
     finish(run, "stopped", cause.error_code, "%s", cause.message);
 }
 
@@ -159,7 +153,7 @@ static bool nobody_saw_the_stop(uni__run *run)
 {
     for (int i = 0; i < run->num_workers; i++) {
         uni__page *page = uni__group_page(run->group, i);
-        if (run->program || (page && atomic_load(&page->stop_seen)))
+        if (run->request.program || (page && atomic_load(&page->stop_seen)))
             return false;
     }
     return true;
@@ -174,7 +168,7 @@ void uni__run_persisted(uni__run *run)
     if (run->state != UNI__RUN_FINISHING)
         return;
     /* Ranks that returned by themselves before the stop reached them have simply succeeded. */
-    if (run->stopping == UNI__NOT_STOPPING || run->stopping == UNI__STOPPING_EARLY ||
+    if (run->stop.reason == UNI__NOT_STOPPING || run->stop.reason == UNI__STOPPING_EARLY ||
         nobody_saw_the_stop(run))
         finish(run, "succeeded", 0, "%s", "");
     else
@@ -185,7 +179,7 @@ void uni__run_persisted(uni__run *run)
 
 static void complete_cause(uni__run *run, uni__cause *cause)
 {
-    cause->attempt = run->attempt;
+    cause->attempt = run->attempt.number;
     cause->iteration = cause->rank >= 0 ? run->ranks[cause->rank].iteration : 0;
     for (int i = 0; cause->rank < 0 && i < run->num_workers; i++)
         if (run->ranks[i].iteration > cause->iteration)
@@ -201,7 +195,8 @@ static void raise_alarm(uni__run *run)
         uni__page *page = uni__group_page(run->group, i);
         if (!page || atomic_load(&page->alarm))
             continue;
-        snprintf(page->alarm_reason, sizeof page->alarm_reason, "%.250s", run->cause.message);
+        snprintf(page->alarm_reason, sizeof page->alarm_reason, "%.250s",
+                 run->outcome.cause.message);
         atomic_store(&page->alarm, 1);
     }
 }
@@ -222,34 +217,30 @@ void uni__run_fail(uni__run *run, const uni__cause *cause)
 {
     if (run->state != UNI__RUN_RUNNING)
         return;
-    uni__cause_clear(&run->previous_cause);
-    run->previous_cause = run->cause;
-    run->cause = *cause;
-    complete_cause(run, &run->cause);
+    uni__cause_clear(&run->budget.before);
+    run->budget.before = run->outcome.cause;
+    run->outcome.cause = *cause;
+    complete_cause(run, &run->outcome.cause);
+    uni__run_name_ended(run, &run->outcome.cause);
     run->state = UNI__RUN_FAILING;
-    run->failed_ns = uni__monotonic_ns();
-    run->victims[0] = '\0';
+    run->attempt.failed_ns = uni__monotonic_ns();
+    run->attempt.victims[0] = '\0';
     raise_alarm(run);
-    uni_value *record = uni_value_dict();
-    int status = uni_dict_take(record, "cause", uni__cause_to_value(&run->cause));
-    if (status == 0)
-        uni__run_note(run, "cause", record, true);
-    else
-        uni_value_free(record);
-    uni__run_tell(run, UNI_EVENT_FAILURE, cause->rank, "%s", run->cause.message);
+    uni__run_note(run, "cause", UNI__DICT({ "cause", uni__cause_to_value(&run->outcome.cause) }),
+                  true);
+    uni__run_tell(run, UNI_EVENT_FAILURE, cause->rank, "%s", run->outcome.cause.message);
     uni__group_after(run->group, SURVIVOR_MS, kill_survivors);
 }
 
 void uni__run_fatal(uni__run *run, uni__cause_class kind, const uni_error *error)
 {
-    uni__cause cause = uni__cause_new(run, kind, -1, error->code);
-    snprintf(cause.message, sizeof cause.message, "%s", error->message);
-    run->no_retry = true;
+    uni__cause cause = uni__cause_new(run, kind, -1, error->code, "%s", error->message);
+    run->budget.no_retry = true;
     if (run->state == UNI__RUN_FINISHING) {
         /* All ranks are done: only what we do ourselves can fail now. */
-        uni__cause_clear(&run->cause);
-        run->cause = cause;
-        complete_cause(run, &run->cause);
+        uni__cause_clear(&run->outcome.cause);
+        run->outcome.cause = cause;
+        complete_cause(run, &run->outcome.cause);
         finish(run, "failed", error->code, "%s", error->message);
         return;
     }
@@ -271,106 +262,61 @@ static void kill_survivors(void *context)
     uni__run *run = trainer->run;
     if (!run)
         return;
-    /* What report() has accepted is completed first, when the ranks that are left can still do their part of it. */
+    /* What report() has accepted is completed first, when the ranks that are left can still do
+     * their part of it. */
     if (uni__persist_can_complete(run->persist) &&
-        uni__monotonic_ns() - run->failed_ns < COMPLETE_NS) {
+        uni__monotonic_ns() - run->attempt.failed_ns < COMPLETE_NS) {
         uni__group_after(run->group, SURVIVOR_MS, kill_survivors);
         return;
     }
     int ended = 0;
     size_t used = 0;
     for (int i = 0; i < run->num_workers; i++) {
-        if (i == run->cause.rank || !run->ranks[i].pid)
+        if (i == run->outcome.cause.rank || !run->ranks[i].worker->pid)
             continue;
         ended++;
-        if (used < sizeof run->victims - 40)
-            used += (size_t)snprintf(run->victims + used, sizeof run->victims - used, "%s%d",
-                                     ended > 1 ? ", " : "rank ", i);
+        if (used < sizeof run->attempt.victims - 40)
+            used +=
+                (size_t)snprintf(run->attempt.victims + used, sizeof run->attempt.victims - used,
+                                 "%s%d", ended > 1 ? ", " : "rank ", i);
     }
     if (ended > 0)
-        snprintf(run->victims + used, sizeof run->victims - used, " ended because of it");
+        snprintf(run->attempt.victims + used, sizeof run->attempt.victims - used,
+                 " ended because of it");
     uni__group_kill_all(run->group);
-}
-
-/* Neither a later iteration nor one more complete checkpoint than the attempt before. */
-static bool made_no_progress(const uni__run *run)
-{
-    return run->progress_mark <= run->previous_progress &&
-           run->latest_number <= run->previous_number;
-}
-
-/* Signals that a program does not bring upon itself by a crash: who asked for restarts without limit wants them also when an administrator or a
- * machine's limits kill a rank twice before it got anywhere. */
-static bool came_from_outside(const uni__cause *cause)
-{
-    if (cause->kind == UNI__CAUSE_HOST || cause->kind == UNI__CAUSE_LAUNCHER ||
-        cause->kind == UNI__CAUSE_LAUNCH)
-        return true;
-    return cause->kind == UNI__CAUSE_SIGNAL &&
-           (cause->signal == SIGKILL || cause->signal == SIGINT || cause->signal == SIGHUP ||
-            cause->signal == SIGQUIT || cause->signal == SIGUSR1 || cause->signal == SIGUSR2);
 }
 
 /* Why the group will not be started again, or NULL. */
 static const char *verdict(uni__run *run, char *sentence, size_t size)
 {
-    const uni_trainer_options *asked = &run->trainer->options;
-    int budget = asked->max_failures == UNI_NO_RETRIES ? 0 : asked->max_failures;
-    bool counts = run->cause.kind != UNI__CAUSE_PREEMPTED && !uni__hosts_is_patient(run);
-    const uni__cause *before = &run->previous_cause;
-    if (run->no_retry)
-        return "";
-    const char *foreign = uni__hosts_verdict(run, sentence, size);
-    if (foreign)
-        return foreign;
-    if (run->cause.kind == UNI__CAUSE_ERROR && asked->no_retry_errors)
-        return "";
-    if (run->cause.kind == UNI__CAUSE_EXIT && run->cause.exit_code == UNI_EXIT_USAGE)
-        return " (a usage error, so it is not started again)";
-    if (run->cause.kind == UNI__CAUSE_EXIT && run->progress_mark == 0 &&
-        (run->cause.exit_code == NOT_FOUND || run->cause.exit_code == NOT_EXECUTABLE))
-        return " (a program or a library of it was not found there, so it is not started again)";
-    if (run->cause.kind == UNI__CAUSE_DISK_FULL)
-        return " (not started again: first make room)";
-    if (counts && budget >= 0 && run->failures >= budget) {
-        if (budget > 0)
-            snprintf(sentence, size, " (restarted %d time%s, as many as max_failures allows)",
-                     budget, budget == 1 ? "" : "s");
-        return sentence;
-    }
-    if ((budget < 0 || !counts) && before->kind == run->cause.kind &&
-        before->rank == run->cause.rank && before->iteration == run->cause.iteration &&
-        made_no_progress(run) && !came_from_outside(&run->cause)) {
-        snprintf(sentence, size,
-                 " (the same failure at the same iteration %lld twice without progress: restarting "
-                 "again would not help)",
-                 (long long)run->cause.iteration);
-        return sentence;
-    }
-    return NULL;
+    bool counts = run->outcome.cause.kind != UNI__CAUSE_PREEMPTED && !uni__hosts_is_patient(run);
+    const char *foreign = run->budget.no_retry ? NULL : uni__hosts_verdict(run, sentence, size);
+    return foreign ? foreign
+                   : uni__budget_verdict(&run->budget, &run->trainer->options, &run->outcome.cause,
+                                         &run->outcome.progress, counts, sentence, size);
 }
 
 static void warn_of_lost_progress(uni__run *run, bool loaded)
 {
-    bool has_checkpoint =
-        run->latest_number > 0 || run->kept_in_memory || run->resume_path[0] || run->resume_fd >= 0;
-    if (run->said_lost_progress || run->progress_mark == 0)
+    bool has_checkpoint = run->outcome.progress.checkpoints > 0 || run->outcome.kept_in_memory ||
+                          !uni__start_is_empty(&run->attempt.start);
+    if (run->said.lost_progress || run->outcome.progress.iteration == 0)
         return;
-    if (!has_checkpoint && run->policy.num_to_keep == UNI_KEEP_NONE) {
-        run->said_lost_progress = true;
+    if (!has_checkpoint && run->request.policy.num_to_keep == UNI_KEEP_NONE) {
+        run->said.lost_progress = true;
         uni__run_tell(run, UNI_EVENT_WARNING, -1,
                       "%lld iterations are lost because no checkpoint was saved as a dictionary: "
                       "with num_to_keep = 0 directories are not kept",
-                      (long long)run->progress_mark);
+                      (long long)run->outcome.progress.iteration);
     } else if (!has_checkpoint) {
-        run->said_lost_progress = true;
+        run->said.lost_progress = true;
         uni__run_tell(run, UNI_EVENT_WARNING, -1,
                       "%lld iterations are lost because no checkpoint was saved: hand one to "
                       "report() now and then, and load it at the "
                       "start of the train function",
-                      (long long)run->progress_mark);
-    } else if (run->attempt > 1 && !run->program && !loaded) {
-        run->said_lost_progress = true;
+                      (long long)run->outcome.progress.iteration);
+    } else if (run->attempt.number > 1 && !run->request.program && !loaded) {
+        run->said.lost_progress = true;
         uni__run_tell(run, UNI_EVENT_WARNING, -1,
                       "the train function began again without loading the checkpoint that it was "
                       "given: call load_checkpoint at its start");
@@ -399,22 +345,18 @@ static void decide(uni__run *run)
 {
     char sentence[256] = "";
     warn_of_lost_progress(run, anyone_loaded(run));
-    for (int i = 0; i < run->num_workers; i++) {
-        run->ranks[i].state = UNI__RANK_GONE;
-        run->ranks[i].pid = 0;
-    }
-    if (run->stopping != UNI__NOT_STOPPING && run->stopping != UNI__STOPPING_EARLY) {
+    if (run->stop.reason != UNI__NOT_STOPPING && run->stop.reason != UNI__STOPPING_EARLY) {
         uni__run_finish_stopped(run);
         return;
     }
     const char *end = verdict(run, sentence, sizeof sentence);
     if (end) {
-        finish(run, run->cause.kind == UNI__CAUSE_PREEMPTED ? "stopped" : "failed",
-               run->cause.error_code, "%.700s%s", run->cause.message, end);
+        finish(run, run->outcome.cause.kind == UNI__CAUSE_PREEMPTED ? "stopped" : "failed",
+               run->outcome.cause.error_code, "%.700s%s", run->outcome.cause.message, end);
         return;
     }
-    if (run->cause.kind != UNI__CAUSE_PREEMPTED && !uni__hosts_is_patient(run))
-        run->failures++;
+    if (run->outcome.cause.kind != UNI__CAUSE_PREEMPTED && !uni__hosts_is_patient(run))
+        run->budget.failures++;
     run->state = UNI__RUN_WAITING;
     uni__persist_find_resume(run->persist);
 }
@@ -424,25 +366,22 @@ static void decide(uni__run *run)
 static void begin_attempt(uni__run *run)
 {
     uni_error err = { 0 };
-    uni_value *record = uni_value_dict();
-    run->attempt++;
+    run->attempt.number++;
+    if (run->stop.reason == UNI__STOPPING_EARLY) /* what a rank of the last attempt asked for */
+        run->stop.reason = UNI__NOT_STOPPING;
     run->state = UNI__RUN_RUNNING;
-    run->held.kind = UNI__CAUSE_NONE;
+    run->attempt.held.kind = UNI__CAUSE_NONE;
     if (run->trainer->hosts)
         run->num_workers = uni__hosts_room(run->trainer);
-    run->attempt_ns = run->last_report_ns = uni__monotonic_ns();
-    run->previous_progress = run->progress_mark;
-    run->previous_number = run->latest_number;
-    int status =
-        uni_dict_take(record, "from_checkpoint",
-                      run->resume_path[0] ? uni_value_string(run->resume_path) : uni_value_null());
-    if (run->resume_fd >= 0)
-        status |= uni_dict_take(record, "from_memory", uni_value_bool(true));
-    if (status == 0)
-        uni__run_note(run, "attempt", record, false);
-    else
-        uni_value_free(record);
-    if (uni__results_writer_attempt(run->writer, run->attempt, &err) < 0 ||
+    run->attempt.begun_ns = run->attempt.last_report_ns = uni__monotonic_ns();
+    run->budget.at_start = run->outcome.progress;
+    const uni__start *start = &run->attempt.start;
+    uni_value *record = UNI__DICT(
+        { "from_checkpoint", start->path[0] ? uni_value_string(start->path) : uni_value_null() });
+    if (start->fd >= 0 && uni_dict_take(record, "from_memory", uni_value_bool(true)) < 0)
+        uni__warn("no memory to note what attempt %d starts from", run->attempt.number);
+    uni__run_note(run, "attempt", record, false);
+    if (uni__results_writer_attempt(run->writer, run->attempt.number, &err) < 0 ||
         uni__attempt_start(run, &err) < 0) {
         uni__run_fatal(run, UNI__CAUSE_LAUNCH, &err);
         return;
@@ -458,46 +397,41 @@ static void begin_again(void *context)
 }
 
 void uni__run_resume_known(uni__run *run, const char *path, int fd, int64_t iteration,
-                           const char *sentence)
+                           uni_value *state, const char *sentence)
 {
     if (run->state != UNI__RUN_WAITING) {
+        uni_value_free(state);
         if (fd >= 0)
             close(fd);
         return;
     }
     if (sentence[0])
-        uni__run_tell(run, UNI_EVENT_WARNING, -1, "no checkpoint could be used: %s", sentence);
-    run->resume_iteration = iteration;
-    /* Its own newest takes the place of what the run was given to start from: there is one checkpoint to resume from. */
+        uni__run_tell(run, UNI_EVENT_WARNING, -1, "%s", sentence);
+    run->attempt.start.iteration = iteration;
+    /* Its own newest takes the place of what the run was given to start from: there is one
+     * checkpoint to resume from. */
     if (fd >= 0 || path[0]) {
-        if (run->resume_fd >= 0)
-            close(run->resume_fd);
-        run->resume_fd = fd;
-        snprintf(run->resume_path, sizeof run->resume_path, "%s", fd >= 0 ? "" : path);
-        run->pinned = fd < 0;
+        uni__start_set(&run->attempt.start, fd >= 0 ? "" : path, fd, state);
+        run->attempt.start.pinned = fd < 0;
     }
-    if (run->cause.kind == UNI__CAUSE_NONE) { /* resumed: the first attempt of this controller */
+    if (run->outcome.cause.kind ==
+        UNI__CAUSE_NONE) { /* resumed: the first attempt of this controller */
         begin_attempt(run);
         return;
     }
-    /* At once, unless attempts fail one after the other without getting anywhere. */
-    bool quick = uni__monotonic_ns() - run->attempt_ns < QUICK_FAILURE_NS && made_no_progress(run);
-    run->quick_failures = quick ? run->quick_failures + 1 : 0;
-    int backoff = run->quick_failures > 1
-                      ? BACKOFF_FIRST_MS << (run->quick_failures < 8 ? run->quick_failures - 2 : 6)
-                      : 0;
-    backoff = backoff < BACKOFF_MAX_MS ? backoff : BACKOFF_MAX_MS;
+    int backoff = uni__budget_wait_ms(&run->budget, uni__monotonic_ns() - run->attempt.begun_ns,
+                                      &run->outcome.progress);
     if (run->trainer->hosts && uni__hosts_backoff_ms(run) > backoff)
         backoff = uni__hosts_backoff_ms(run);
-    const char *from = path[0] ? path : run->resume_path;
+    const char *from = path[0] ? path : run->attempt.start.path;
     const char *name = strrchr(from, '/');
     uni_event event = { .kind = UNI_EVENT_RESTART,
-                        .attempt = run->attempt + 1,
+                        .attempt = run->attempt.number + 1,
                         .rank = -1,
-                        .iteration = run->progress_mark,
+                        .iteration = run->outcome.progress.iteration,
                         .wall_seconds = uni__wall_seconds() };
     char message[512];
-    snprintf(message, sizeof message, "restart %d%s%.400s", run->attempt,
+    snprintf(message, sizeof message, "restart %d%s%.400s", run->attempt.number,
              fd >= 0 || from[0] ? " from " : " from the beginning",
              fd >= 0   ? "the checkpoint in memory"
              : from[0] ? (name ? name + 1 : from)
@@ -513,19 +447,20 @@ void uni__run_begin(void *argument)
     uni__run *run = argument;
     run->trainer->run = run;
     run->begun_ns = uni__monotonic_ns();
-    if (run->program && !uni__config_fits(run))
+    if (run->request.program && !uni__config_fits(run->request.config))
         uni__run_tell(run, UNI_EVENT_WARNING, -1,
                       "the config is too long for the environment: UNISONO_CONFIG is not set. The "
                       "program gets it by its session, or in a file of yours");
     /* A resumed run goes on from its own newest checkpoint; a new one from what the caller gave. */
     if (run->resumed) {
         run->state = UNI__RUN_WAITING;
-        run->attempt_ns = run->begun_ns;
+        run->attempt.begun_ns = run->begun_ns;
         uni__persist_find_resume(run->persist);
         return;
     }
-    if (run->from_checkpoint)
-        snprintf(run->resume_path, sizeof run->resume_path, "%s", run->from_checkpoint);
+    if (run->request.from_checkpoint)
+        snprintf(run->attempt.start.path, sizeof run->attempt.start.path, "%s",
+                 run->request.from_checkpoint);
     begin_attempt(run);
 }
 
@@ -534,11 +469,11 @@ void uni__run_begin(void *argument)
 void uni__run_rank_done(uni__run *run, int rank)
 {
     uni_error err = { 0 };
-    if (run->ranks[rank].state == UNI__RANK_DONE ||
-        (run->state != UNI__RUN_RUNNING && run->state != UNI__RUN_FAILING))
+    if (run->ranks[rank].done || (run->state != UNI__RUN_RUNNING && run->state != UNI__RUN_FAILING))
         return;
-    run->ranks[rank].state = UNI__RANK_DONE;
-    run->ranks[rank].done_ns = uni__monotonic_ns();
+    run->ranks[rank].done = true;
+    if (run->ranks[rank].worker->state != UNI__WORKER_CLOSING)
+        run->ranks[rank].ended_ns = uni__monotonic_ns();
     if (uni__results_writer_rank_ended(run->writer, rank, &err) < 0) {
         uni__run_writer_failed(run, &err);
         return;
@@ -550,10 +485,10 @@ void uni__run_rank_done(uni__run *run, int rank)
     if (rank == 0)
         uni__members_chief_done(run);
     for (int i = 0; i < run->num_workers; i++)
-        if (run->ranks[i].state != UNI__RANK_DONE)
+        if (!run->ranks[i].done)
             return;
     run->state = UNI__RUN_FINISHING;
-    if (run->pinned)
+    if (run->attempt.start.pinned)
         uni__persist_unpin(run->persist);
     uni__persist_flush(run->persist);
 }

@@ -1,28 +1,21 @@
 /*
- * crew.c - the owner's half of a crew: orders out, events in. The controller's half is crew_events.c; the interface is crew.h.
+ * crew.c - the owner's half of a crew: orders out, events in. The controller's half is
+ * crew_events.c; the interface is crew.h.
  */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
+#include "base/shared.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "train/crew_internal.h"
 
-#define FAREWELL_NS 500000000ull
-
-void uni__crew_snapshot_drop(uni__crew_snapshot *snapshot)
-{
-    if (!snapshot || atomic_fetch_sub(&snapshot->references, 1) > 1)
-        return;
-    munmap(snapshot->memory, snapshot->size);
-    free(snapshot);
-}
+#define FAREWELL_SECONDS 0.5
 
 void uni__crew_request_free(uni__crew_request *request)
 {
@@ -96,43 +89,12 @@ fail:
     return status;
 }
 
-typedef struct farewell {
-    uni__crew *crew;
-    int left;
-} farewell;
-
-static void say_farewell(void *argument)
-{
-    static const uint8_t empty_map[1] = { 0x80 };
-    farewell *call = argument;
-    uni__crew *crew = call->crew;
-    for (int i = 0; i < crew->size; i++)
-        if (crew->members[i].live && !crew->members[i].busy && !crew->members[i].is_program)
-            call->left += uni__group_send(crew->group, i, UNI__TO_WORKER_SHUTDOWN, empty_map,
-                                          sizeof empty_map, -1, NULL) == 0;
-}
-
-static void count_left(void *argument)
-{
-    farewell *call = argument;
-    call->left = 0;
-    for (int i = 0; i < call->crew->size; i++)
-        call->left += call->crew->members[i].live && !call->crew->members[i].busy;
-}
-
 void uni__crew_free(uni__crew *crew)
 {
     if (!crew)
         return;
-    farewell call = { .crew = crew };
     if (crew->group) {
-        uni__group_call(crew->group, say_farewell, &call);
-        uint64_t deadline = uni__monotonic_ns() + FAREWELL_NS;
-        for (long pause_us = 100; call.left > 0 && uni__monotonic_ns() < deadline;
-             pause_us = pause_us < 5000 ? pause_us * 2 : 5000) {
-            nanosleep(&(struct timespec){ .tv_nsec = pause_us * 1000 }, NULL);
-            uni__group_call(crew->group, count_left, &call);
-        }
+        uni__group_dismiss(crew->group, FAREWELL_SECONDS);
         uni__group_free(crew->group);
     }
     for (uni__crew_event *event = crew->first; event;) {
@@ -141,8 +103,7 @@ void uni__crew_free(uni__crew *crew)
         event = next;
     }
     for (int i = 0; crew->members && i < crew->size; i++) {
-        for (int slot = 0; slot < UNI__SNAPSHOT_SLOTS; slot++)
-            uni__crew_snapshot_drop(crew->members[i].snapshots[slot]);
+        uni__state_log_clear(&crew->members[i].state_log);
         free(crew->members[i].log);
     }
     free(crew->members);
@@ -159,41 +120,46 @@ const char *uni__crew_log(const uni__crew *crew, int member)
 
 /* ---- orders ---- */
 
+/* The state of the checkpoint that the order begins with. */
+static int add_state(uni_value *order, const char *path)
+{
+    uni_checkpoint *checkpoint = NULL;
+    uni_value *ranks = NULL;
+    uni_error err = { 0 };
+    if (!path || !path[0] || uni_checkpoint_open(&checkpoint, path, NULL) < 0)
+        return 0; /* the train function says it when it loads it */
+    if (uni__checkpoint_read_state(&ranks, checkpoint, &err) < 0)
+        uni__warn("a trial goes on without the state of its checkpoint: %s", err.message);
+    uni_checkpoint_close(checkpoint);
+    uni_value *data_states = ranks ? uni__state_merge_datasets(ranks) : NULL;
+    int status = uni__state_add_to_order(order, ranks, data_states, 0, 1);
+    uni_value_free(data_states);
+    uni_value_free(ranks);
+    return status;
+}
+
+static uni_value *text_of(const char *text)
+{
+    return uni_value_string(text ? text : "");
+}
+
 /* The keys are read in session_setup.c. */
 static uni_value *worker_order(const uni__crew_order *asked)
 {
-    uni_value *order = uni_value_dict();
-    const struct {
-        const char *key, *text;
-    } texts[] = {
-        { "function", asked->function },     { "name", asked->name },
-        { "storage", asked->storage },       { "run_dir", asked->run_dir },
-        { "checkpoint", asked->checkpoint }, { "staging_dir", asked->staging_dir },
-    };
-    const struct {
-        const char *key;
-        int64_t number;
-    } numbers[] = {
-        { "rank", 0 },
-        { "world_size", 1 },
-        { "local_rank", 0 },
-        { "local_world_size", 1 },
-        { "node_rank", 0 },
-        { "attempt", asked->attempt },
-        { "iteration", asked->iteration },
-    };
-    int status = 0;
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-        status |= uni_dict_take(order, texts[i].key,
-                                uni_value_string(texts[i].text ? texts[i].text : ""));
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        status |= uni_dict_take(order, numbers[i].key, uni_value_int(numbers[i].number));
-    status |= uni_dict_take(order, "config",
-                            asked->config ? uni_value_copy(asked->config) : uni_value_dict());
+    uni_value *order = UNI__DICT(
+        { "function", text_of(asked->function) }, { "name", text_of(asked->name) },
+        { "storage", text_of(asked->storage) }, { "run_dir", text_of(asked->run_dir) },
+        { "checkpoint", text_of(asked->checkpoint) },
+        { "staging_dir", text_of(asked->staging_dir) }, { "rank", uni_value_int(0) },
+        { "world_size", uni_value_int(1) }, { "local_rank", uni_value_int(0) },
+        { "local_world_size", uni_value_int(1) }, { "node_rank", uni_value_int(0) },
+        { "attempt", uni_value_int(asked->attempt) },
+        { "iteration", uni_value_int(asked->iteration) },
+        { "config", asked->config ? uni_value_copy(asked->config) : uni_value_dict() },
+        { "lockstep", uni_value_bool(asked->lockstep) }, { "trial", uni_value_bool(true) });
+    int status = add_state(order, asked->checkpoint);
     if (asked->attachment)
         status |= uni_dict_take(order, "attachment", uni_value_copy(asked->attachment));
-    status |= uni_dict_take(order, "lockstep", uni_value_bool(asked->lockstep));
-    status |= uni_dict_take(order, "trial", uni_value_bool(true));
     if (status == 0)
         return order;
     uni_value_free(order);
@@ -220,7 +186,7 @@ int uni__crew_run(uni__crew *crew, int member, const uni__crew_order *asked, uin
     uni_value *order = worker_order(asked);
     int status = request && order ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for an order");
     if (status == 0)
-        status = uni_msgpack_write(&request->order, &request->order_size, order, err);
+        status = uni__msgpack_write(&request->order, &request->order_size, order, err);
     if (status == 0 && asked->program)
         status = add_program(crew, request, asked, err);
     uni_value_free(order);
@@ -245,26 +211,27 @@ void uni__crew_release(uni__crew *crew, int member, uint64_t serial, int64_t ite
     uni__group_post(crew->group, uni__crew_let_go, request);
 }
 
-void uni__crew_taken(uni__crew *crew, uni__crew_event *checkpoint)
+static void give_back(uni__crew *crew, const uni__crew_event *checkpoint, bool over)
 {
     uni__crew_request *request = new_request(crew, checkpoint->member, checkpoint->serial);
-    uni__crew_snapshot_drop(checkpoint->snapshot);
-    checkpoint->snapshot = NULL;
-    checkpoint->memory = NULL;
     if (!request)
         return;
     request->life = checkpoint->life;
     request->slot = checkpoint->slot;
+    request->over = over;
     uni__group_post(crew->group, uni__crew_give_back, request);
+}
+
+void uni__crew_taken(uni__crew *crew, uni__crew_event *checkpoint)
+{
+    uni__region_unref(checkpoint->region);
+    checkpoint->region = NULL;
+    give_back(crew, checkpoint, false);
 }
 
 void uni__crew_over(uni__crew *crew, const uni__crew_event *checkpoint)
 {
-    uni__crew_request *request = new_request(crew, checkpoint->member, checkpoint->serial);
-    if (!request)
-        return;
-    request->life = checkpoint->life;
-    uni__group_post(crew->group, uni__crew_count_over, request);
+    give_back(crew, checkpoint, true);
 }
 
 /* ---- events ---- */
@@ -320,10 +287,12 @@ void uni__crew_event_free(uni__crew_event *event)
 {
     if (!event)
         return;
-    uni__crew_snapshot_drop(event->snapshot);
+    uni__region_unref(event->region);
     free(event->metrics);
     free(event->path);
     free(event->best);
+    free(event->state);
     free(event->message);
+    uni_value_free(event->failure);
     free(event);
 }

@@ -1,19 +1,17 @@
 /*
- * crew_events.c - the controller's half of a crew: starting members, what they say, and how they end. Controller thread.
+ * crew_events.c - the controller's half of a crew: starting members, what they say, and how they
+ * end. Controller thread.
  *
- * A member's order ends exactly once: by a return, an error, or the death of its process. Deaths of idle members are nobody's business; the next order
- * starts a new process.
+ * A member's order ends exactly once: by a return, an error, or the death of its process. Deaths of
+ * idle members are nobody's business; the next order starts a new process.
  */
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
+#include "base/shared.h"
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "train/crew_internal.h"
 
@@ -29,15 +27,17 @@ static uni__crew_event *new_event(uni__crew *crew, int member, uni__crew_kind ki
     event->kind = kind;
     event->member = member;
     if (member >= 0) {
+        const uni__worker *worker = uni__group_worker(crew->group, member);
         event->serial = crew->members[member].serial;
-        event->life = crew->members[member].life;
-        event->pid = atomic_load(&crew->members[member].pid);
+        event->life = worker->life;
+        event->pid = worker->pid;
     }
     event->slot = -1;
     return event;
 }
 
-static void tell_end(uni__crew *crew, int member, uni__crew_end how, int code, const char *message)
+static void tell_end(uni__crew *crew, int member, uni__crew_end how, int code, const char *message,
+                     const uni_value *failure)
 {
     uni__member *ended = &crew->members[member];
     if (!ended->busy)
@@ -51,6 +51,7 @@ static void tell_end(uni__crew *crew, int member, uni__crew_end how, int code, c
     event->error_code = code;
     event->exit_code = -1;
     event->message = message ? strdup(message) : NULL;
+    event->failure = failure ? uni_value_copy(failure) : NULL;
     uni__crew_tell(crew, event);
 }
 
@@ -58,46 +59,21 @@ static void tell_end(uni__crew *crew, int member, uni__crew_end how, int code, c
 
 uni_value *uni__crew_environment(uni__crew *crew, int member, const uni__crew_order *order)
 {
-    uni_trainer *trainer = crew->trainer;
-    uni__run bare = { .trainer = trainer, .num_workers = 1, .attempt = order ? order->attempt : 1 };
+    uni__world world = { .trainer = crew->trainer, .size = 1, .attempt = 1, .share = member };
     if (order) {
-        bare.dir = (char *)order->run_dir;
-        bare.staging_dir = (char *)order->staging_dir;
-        snprintf(bare.resume_path, sizeof bare.resume_path, "%s",
-                 order->checkpoint ? order->checkpoint : "");
+        world.attempt = order->attempt;
+        world.dir = order->run_dir;
+        world.staging_dir = order->staging_dir;
+        world.checkpoint = order->checkpoint;
     }
-    uni_value *all = uni__worker_environment(trainer, &bare, 0), *out = uni_value_list();
-    uni_value *own =
-        trainer->options.use_gpu ? uni__worker_environment(trainer, &bare, member) : NULL;
-    static const char devices[] = "CUDA_VISIBLE_DEVICES=";
+    uni_value *all = uni__world_environment(&world, 0);
     int status = 0;
-    for (size_t i = 0; i < uni_list_size(all); i++) {
-        const char *pair = uni_value_as_string(uni_list_get(all, i), "");
-        for (size_t n = 0; n < uni_list_size(own); n++) {
-            const char *mine = uni_value_as_string(uni_list_get(own, n), "");
-            if (strncmp(pair, devices, sizeof devices - 1) == 0 &&
-                strncmp(mine, devices, sizeof devices - 1) == 0)
-                pair = mine;
-        }
-        status |= uni_list_take(out, uni_value_string(pair));
-    }
     for (size_t i = 0; order && i < uni_list_size(order->environment); i++)
-        status |= uni_list_take(out, uni_value_copy(uni_list_get(order->environment, i)));
-    if (!all || status < 0) {
-        uni_value_free(out);
-        out = NULL;
-    }
+        status |= uni_list_take(all, uni_value_copy(uni_list_get(order->environment, i)));
+    if (status == 0)
+        return all;
     uni_value_free(all);
-    uni_value_free(own);
-    return out;
-}
-
-static void forget_snapshots(uni__member *member)
-{
-    for (int i = 0; i < UNI__SNAPSHOT_SLOTS; i++) {
-        uni__crew_snapshot_drop(member->snapshots[i]);
-        member->snapshots[i] = NULL;
-    }
+    return NULL;
 }
 
 static int spawn(uni__crew *crew, uni__crew_request *request, uni_error *err)
@@ -117,34 +93,11 @@ static int spawn(uni__crew *crew, uni__crew_request *request, uni_error *err)
         .environment = request->environment,
         .cwd = trainer->options.working_directory,
         .log = request->log ? request->log : member->log,
-        .memory = (uint64_t)trainer->options.memory_per_worker,
+        .address_space = (uint64_t)trainer->options.address_space_limit,
     };
-    forget_snapshots(member);
     UNI_TRY(uni__group_spawn(crew->group, &plan, err));
-    member->live = true;
-    member->hello = false;
-    member->is_program = request->argv != NULL;
-    member->life++;
     member->broken[0] = '\0';
-    member->stopped_ns = 0;
-    member->spawned_ns = uni__monotonic_ns();
-    atomic_store(&member->pid, 0);
     return 0;
-}
-
-/* An idle worker begins like a new one; nobody else writes its page now. */
-static void refresh_page(uni__page *page)
-{
-    if (!page)
-        return;
-    atomic_store(&page->stop_request, UNI__STOP_NONE);
-    atomic_store(&page->stopping, 0);
-    atomic_store(&page->stop_at_known, 0);
-    atomic_store(&page->stop_at, 0);
-    atomic_store(&page->stop_seen, 0);
-    atomic_store(&page->loaded, 0);
-    atomic_store(&page->released, 0);
-    atomic_store(&page->iteration, 0);
 }
 
 void uni__crew_start(void *argument)
@@ -157,32 +110,27 @@ void uni__crew_start(void *argument)
     member->serial = request->serial;
     member->kill_ns = 0;
     member->iteration = request->iteration;
-    int status = 0;
-    if (request->fresh && member->live && !member->is_program)
+    member->hands_in = false;
+    uni__state_log_clear(&member->state_log);
+    const uni__worker *worker = uni__group_worker(crew->group, request->member);
+    bool warm = uni__worker_is_live(worker) && !worker->is_program;
+    if (request->fresh && warm)
         uni__group_kill(crew->group, request->member, SIGKILL); /* its end is of an earlier life */
-    if (!member->live || request->argv || member->is_program || request->fresh)
-        status = spawn(crew, request, &err);
-    else
-        refresh_page(uni__group_page(crew->group, request->member));
+    int status = warm && !request->argv && !request->fresh ? 0 : spawn(crew, request, &err);
     if (status == 0)
         status = uni__group_send(crew->group, request->member, UNI__TO_WORKER_RUN, request->order,
                                  request->order_size, -1, &err);
     if (status < 0 && status != UNI_EPEER) /* one that has ended says so itself */
-        tell_end(crew, request->member, UNI__CREW_NOT_STARTED, status, err.message);
+        tell_end(crew, request->member, UNI__CREW_NOT_STARTED, status, err.message, NULL);
     uni__crew_request_free(request);
 }
 
 static void stop_member(uni__crew *crew, int index)
 {
     uni__member *member = &crew->members[index];
-    uni__page *page = uni__group_page(crew->group, index);
-    if (page) {
-        atomic_store(&page->stop_at, 0);
-        atomic_store(&page->stopping, 1);
-        atomic_store(&page->stop_at_known, 1);
-        uni__futex_wake(&page->stop_at_known);
-    }
-    if (member->is_program && member->live)
+    uni__page_stop(uni__group_page(crew->group, index), 0);
+    const uni__worker *worker = uni__group_worker(crew->group, index);
+    if (worker->is_program && uni__worker_is_live(worker))
         uni__group_kill(crew->group, index, SIGTERM);
     if (!member->kill_ns)
         member->kill_ns =
@@ -194,14 +142,10 @@ void uni__crew_let_go(void *argument)
     uni__crew_request *request = argument;
     uni__crew *crew = request->crew;
     uni__member *member = &crew->members[request->member];
-    uni__page *page = uni__group_page(crew->group, request->member);
     if (member->busy && member->serial == request->serial) {
         if (request->stop)
             stop_member(crew, request->member);
-        if (page) {
-            atomic_store(&page->released, (uint32_t)request->iteration);
-            uni__futex_wake(&page->released);
-        }
+        uni__page_release(uni__group_page(crew->group, request->member), request->iteration);
     }
     uni__crew_request_free(request);
 }
@@ -209,7 +153,7 @@ void uni__crew_let_go(void *argument)
 static void kill_member(uni__crew *crew, int index, const char *why)
 {
     uni__member *member = &crew->members[index];
-    if (!member->live)
+    if (!uni__worker_is_live(uni__group_worker(crew->group, index)))
         return;
     if (!member->broken[0])
         snprintf(member->broken, sizeof member->broken, "%s", why);
@@ -219,85 +163,83 @@ static void kill_member(uni__crew *crew, int index, const char *why)
 void uni__crew_give_back(void *argument)
 {
     uni__crew_request *request = argument;
-    uni__crew *crew = request->crew;
-    uni__page *page = uni__group_page(crew->group, request->member);
-    if (page && crew->members[request->member].life == request->life) {
-        if (request->slot >= 0) {
-            atomic_store(&page->slot_free[request->slot], 1);
-            uni__futex_wake(&page->slot_free[request->slot]);
-        }
-        atomic_fetch_add(&page->checkpoints_done, 1);
-        uni__futex_wake(&page->checkpoints_done);
-    }
-    uni__crew_request_free(request);
-}
-
-void uni__crew_count_over(void *argument)
-{
-    uni__crew_request *request = argument;
-    uni__crew *crew = request->crew;
-    uni__page *page = uni__group_page(crew->group, request->member);
-    if (page && crew->members[request->member].life == request->life) {
-        atomic_fetch_add(&page->checkpoints_over, 1);
-        uni__futex_wake(&page->checkpoints_over);
-    }
+    uni__group *group = request->crew->group;
+    uni__page *page = uni__group_page(group, request->member);
+    if (uni__group_worker(group, request->member)->life == request->life && request->over)
+        uni__page_checkpoint_over(page);
+    else if (uni__group_worker(group, request->member)->life == request->life)
+        uni__page_give_back(page, request->slot);
     uni__crew_request_free(request);
 }
 
 /* ---- what members say ---- */
 
-static void say_broken(uni__crew *crew, int member, const char *what)
+/* A member is a world of one: its state is the whole file's. */
+static void add_state(uni__crew_event *event, uni__state_section state)
 {
-    char sentence[256];
-    snprintf(sentence, sizeof sentence, "it sent something that is not understood: %s", what);
-    kill_member(crew, member, sentence);
+    uni_error err = { 0 };
+    if (uni__state_pack(&event->state, &event->state_size, &state, 1, &err) < 0)
+        uni__warn("a checkpoint of a trial is kept without its state: %s", err.message);
 }
 
 static void tell_report(uni__crew *crew, int member, int64_t iteration, const void *metrics,
                         size_t size)
 {
+    uni__member *from = &crew->members[member];
     uni__crew_event *event = new_event(crew, member, UNI__CREW_REPORT);
     if (!event || !(event->metrics = malloc(size + 1))) {
         free(event);
         return;
     }
+    if (from->hands_in)
+        add_state(event, uni__state_log_at(&from->state_log, iteration));
+    from->hands_in = false;
     memcpy(event->metrics, metrics, size);
     event->metrics_size = size;
     event->iteration = iteration;
     uni__crew_tell(crew, event);
 }
 
-static void tell_checkpoint(uni__crew *crew, int member, const uni_value *message)
+static void tell_checkpoint(uni__crew *crew, int member, uni__handed *handed)
 {
-    uni__member *from = &crew->members[member];
     uni__crew_event *event = new_event(crew, member, UNI__CREW_CHECKPOINT);
-    const char *path = uni_dict_get_string(message, "path", NULL);
-    int64_t slot = uni_dict_get_int(message, "slot", -1),
-            size = uni_dict_get_int(message, "size", -1);
     if (!event)
         return;
-    event->iteration = uni_dict_get_int(message, "iteration", 0);
-    event->alone = uni_dict_get_bool(message, "alone", false);
-    if (path) {
-        event->path = strdup(path);
-        uni__crew_tell(crew, event);
-        return;
-    }
-    bool known = slot >= 0 && slot < UNI__SNAPSHOT_SLOTS && size > 0;
-    /* Its descriptor was passed before this message was published. */
-    if (known && (!from->snapshots[slot] || (size_t)size > from->snapshots[slot]->size))
-        uni__group_pull(crew->group, member);
-    if (!known || !from->snapshots[slot] || (size_t)size > from->snapshots[slot]->size) {
-        uni__crew_event_free(event);
-        say_broken(crew, member, "a checkpoint without its buffer");
-        return;
-    }
-    event->slot = (int)slot;
-    event->size = (size_t)size;
-    event->snapshot = from->snapshots[slot];
-    event->memory = event->snapshot->memory;
-    atomic_fetch_add(&event->snapshot->references, 1);
+    event->iteration = handed->iteration;
+    event->alone = handed->alone;
+    event->copy = handed->copy;
+    if (handed->alone && handed->state.bytes)
+        add_state(event, handed->state);
+    event->path = handed->path ? strdup(handed->path) : NULL;
+    event->slot = handed->slot;
+    event->size = handed->size;
+    event->region = uni__region_ref(handed->region);
     uni__crew_tell(crew, event);
+}
+
+static void take_checkpoint(uni__crew *crew, int member, const uint8_t *payload, size_t size)
+{
+    uni_error err = { 0 };
+    uni__handed handed;
+    if (uni__handed_read(&handed, crew->group, member, payload, size, &err) < 0) {
+        kill_member(crew, member, err.message);
+        return;
+    }
+    crew->members[member].hands_in |= !handed.alone;
+    tell_checkpoint(crew, member, &handed);
+    uni__handed_clear(&handed);
+}
+
+static void note_state(uni__crew *crew, int member, const uni__report_parts *report)
+{
+    uni__member *from = &crew->members[member];
+    uni_error err = { 0 };
+    if (report->state.size == 0)
+        return;
+    if (uni__state_log_add(&from->state_log, report->iteration, report->state.bytes,
+                           report->state.size, &err) < 0)
+        kill_member(crew, member, err.message);
+    uni__state_log_passed(&from->state_log, report->iteration);
 }
 
 static void on_message(void *context, int member, int type, const uint8_t *payload, size_t size)
@@ -305,114 +247,61 @@ static void on_message(void *context, int member, int type, const uint8_t *paylo
     uni__crew *crew = context;
     uni__member *from = &crew->members[member];
     uni_value *message = NULL;
-    int64_t iteration;
-    if (type == UNI__SAYS_HELLO) {
-        from->hello = true;
+    uni__report_parts report;
+    if (!from->busy || type == UNI__SAYS_HELLO)
         return;
-    }
-    if (!from->busy)
-        return;
-    if (type == UNI__SAYS_REPORT && size >= sizeof iteration) {
-        memcpy(&iteration, payload, sizeof iteration);
-        from->iteration = iteration;
-        tell_report(crew, member, iteration, payload + sizeof iteration, size - sizeof iteration);
+    if (type == UNI__SAYS_REPORT && uni__report_split(&report, payload, size, NULL) == 0) {
+        from->iteration = report.iteration;
+        note_state(crew, member, &report);
+        tell_report(crew, member, report.iteration, report.metrics, report.metrics_size);
     } else if (type == UNI__SAYS_RETURN) {
-        tell_end(crew, member, UNI__CREW_RETURNED, 0, NULL); /* what it returned is nobody's */
+        tell_end(crew, member, UNI__CREW_RETURNED, 0, NULL,
+                 NULL); /* what it returned is nobody's */
     } else if (type == UNI__SAYS_CLOSED) {
         return; /* a program: its exit counts */
-    } else if (uni_msgpack_read(&message, payload, size, NULL) < 0) {
-        say_broken(crew, member, "bytes that are no message");
     } else if (type == UNI__SAYS_CHECKPOINT) {
-        tell_checkpoint(crew, member, message);
+        take_checkpoint(crew, member, payload, size);
+    } else if (uni__msgpack_read(&message, payload, size, NULL) < 0) {
+        kill_member(crew, member, "it sent a message that is damaged");
     } else if (type == UNI__SAYS_ERROR) {
         tell_end(crew, member, UNI__CREW_FAILED,
                  (int)uni_dict_get_int(message, "code", UNI_EFUNCTION),
-                 uni_dict_get_string(message, "message", ""));
-    } else {
-        say_broken(crew, member, "a message of an unknown kind");
+                 uni_dict_get_string(message, "message", ""), uni_dict_get(message, "failure"));
     }
     uni_value_free(message);
 }
 
-static void on_channel(void *context, int member, uni__wire_frame *frame)
-{
-    uni__crew *crew = context;
-    struct stat info;
-    if (frame->type < 1 || frame->type > UNI__SNAPSHOT_SLOTS || frame->num_fds < 1)
-        return; /* mail for ranks that a world of one has not */
-    uni__crew_snapshot **slot = &crew->members[member].snapshots[frame->type - 1];
-    int seals = fcntl(frame->fds[0], F_GET_SEALS);
-    /* Only sealed memory: a worker that shortened it would make us fault. */
-    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(frame->fds[0], &info) < 0 ||
-        info.st_size <= 0)
-        return;
-    uni__crew_snapshot *snapshot = calloc(1, sizeof *snapshot);
-    void *memory = snapshot
-                       ? mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, frame->fds[0], 0)
-                       : MAP_FAILED;
-    if (memory == MAP_FAILED) {
-        free(snapshot);
-        return; /* the checkpoint that needs it says so */
-    }
-    *snapshot = (uni__crew_snapshot){ .memory = memory, .size = (size_t)info.st_size };
-    atomic_store(&snapshot->references, 1);
-    uni__crew_snapshot_drop(*slot);
-    *slot = snapshot;
-}
-
-/* A line of a program that does not link the library: {"loss": 0.3} or {"metrics": {...}, "checkpoint": "dir"}. */
-static void on_line(void *context, int member, const char *line, size_t size)
+static void on_line(void *context, int member, const char *text, size_t size)
 {
     uni__crew *crew = context;
     uni__member *from = &crew->members[member];
-    uni_value *parsed = NULL, *metrics = NULL;
+    uni__line line;
+    uni_error err = { 0 };
     void *bytes = NULL;
     size_t length = 0;
-    if (!line || !from->busy || uni__json_read_python(&parsed, line, size, NULL) < 0 ||
-        uni_value_type_of(parsed) != UNI_TYPE_DICT) {
-        uni__warn("member %d wrote a report line that is left out: it is not a JSON object such as "
-                  "{\"loss\": 0.3}",
-                  member);
-        uni_value_free(parsed);
+    if (!from->busy)
         return;
+    if (uni__line_read(&line, text, size, &err) < 0)
+        uni__warn("member %d wrote a report line that is left out: %s", member, err.message);
+    if (line.metrics && uni__msgpack_write(&bytes, &length, line.metrics, NULL) == 0) {
+        from->iteration++;
+        if (line.path)
+            tell_checkpoint(crew, member,
+                            &(uni__handed){ .iteration = from->iteration,
+                                            .path = line.path,
+                                            .slot = -1,
+                                            .copy = !line.staged });
+        tell_report(crew, member, from->iteration, bytes, length);
     }
-    const uni_value *given = uni_dict_get(parsed, "metrics");
-    const char *directory = uni_dict_get_string(parsed, "staged", NULL);
-    if (!directory && given)
-        directory = uni_dict_get_string(parsed, "checkpoint", NULL);
-    metrics = uni_value_copy(uni_value_type_of(given) == UNI_TYPE_DICT ? given : parsed);
-    if (given && uni__restore_nonfinite(metrics, uni_dict_get(parsed, "nonfinite")) < 0)
-        uni__warn("no memory for a report");
-    int64_t iteration = ++from->iteration;
-    if (directory) {
-        uni__crew_event *event = new_event(crew, member, UNI__CREW_CHECKPOINT);
-        if (event) {
-            event->path = strdup(directory);
-            event->copy = !uni_dict_get(parsed, "staged");
-            event->iteration = iteration;
-            uni__crew_tell(crew, event);
-        }
-    }
-    if (uni_msgpack_write(&bytes, &length, metrics, NULL) == 0)
-        tell_report(crew, member, iteration, bytes, length);
     free(bytes);
-    uni_value_free(metrics);
-    uni_value_free(parsed);
+    uni__line_clear(&line);
 }
 
 /* ---- how they end ---- */
 
-static void on_spawned(void *context, int member, int pid)
-{
-    uni__crew *crew = context;
-    atomic_store(&crew->members[member].pid, pid);
-}
-
 static void on_spawn_failed(void *context, int member, const char *sentence)
 {
-    uni__crew *crew = context;
-    crew->members[member].live = false;
-    tell_end(crew, member, UNI__CREW_NOT_STARTED, UNI_EWORKER, sentence);
+    tell_end(context, member, UNI__CREW_NOT_STARTED, UNI_EWORKER, sentence, NULL);
 }
 
 static void on_broken(void *context, int member, const char *sentence)
@@ -426,16 +315,14 @@ static void on_exited(void *context, int member, const uni__exit *how)
     uni__member *gone = &crew->members[member];
     char sentence[600];
     uni__cause cause = { 0 };
-    gone->live = false;
-    atomic_store(&gone->pid, 0);
-    forget_snapshots(gone);
+    bool is_program = uni__group_worker(crew->group, member)->is_program;
     if (!gone->busy)
         return;
-    if (gone->is_program && how->exit_code == 0) {
-        tell_end(crew, member, UNI__CREW_RETURNED, 0, NULL);
+    if (is_program && how->exit_code == 0) {
+        tell_end(crew, member, UNI__CREW_RETURNED, 0, NULL, NULL);
         return;
     }
-    uni__cause_of_exit(&cause, 0, how, !gone->is_program, false);
+    uni__cause_of_exit(&cause, 0, how, !is_program, false);
     snprintf(sentence, sizeof sentence, "%.400s%s%.150s", cause.message,
              gone->broken[0] ? ": " : "", gone->broken);
     uni__cause_clear(&cause);
@@ -452,12 +339,6 @@ static void on_exited(void *context, int member, const uni__exit *how)
     uni__crew_tell(crew, event);
 }
 
-static void on_stopped(void *context, int member, bool stopped)
-{
-    uni__crew *crew = context;
-    crew->members[member].stopped_ns = stopped ? uni__monotonic_ns() : 0;
-}
-
 static void on_silent(void *context, int member, double seconds)
 {
     uni__crew *crew = context;
@@ -465,22 +346,15 @@ static void on_silent(void *context, int member, double seconds)
         kill_member(crew, member, "it was silent for too long: frozen, or an overloaded machine");
 }
 
-static void on_all_dead(void *context, int left) {}
-
 static void on_agent_lost(void *context)
 {
     uni__crew *crew = context;
-    for (int i = 0; i < crew->size; i++) {
-        crew->members[i].live = false;
-        atomic_store(&crew->members[i].pid, 0);
-        forget_snapshots(&crew->members[i]);
+    for (int i = 0; i < crew->size; i++)
         tell_end(crew, i, UNI__CREW_DIED, UNI_EWORKER,
                  "the process that looks after the workers (unisono-agent) was killed, and they "
-                 "with it");
-    }
+                 "with it",
+                 NULL);
 }
-
-static void on_drained(void *context) {}
 
 static void on_tick(void *context)
 {
@@ -489,15 +363,17 @@ static void on_tick(void *context)
     uint64_t now = uni__monotonic_ns();
     for (int i = 0; i < crew->size; i++) {
         uni__member *member = &crew->members[i];
-        if (!member->live || !member->busy)
+        double seconds;
+        if (!member->busy)
             continue;
         if (member->kill_ns && now >= member->kill_ns)
             kill_member(crew, i, "it did not end within the grace period");
-        if (member->stopped_ns &&
-            (double)(now - member->stopped_ns) * 1e-9 >= asked->silent_timeout)
+        uni__worker_trouble trouble =
+            uni__worker_look(uni__group_worker(crew->group, i), now, asked->hello_timeout,
+                             asked->silent_timeout, &seconds);
+        if (trouble == UNI__WORKER_STOPPED)
             kill_member(crew, i, "it was stopped by a signal (SIGSTOP?) and not continued");
-        if (!member->is_program && !member->hello &&
-            (double)(now - member->spawned_ns) * 1e-9 >= asked->hello_timeout)
+        if (trouble == UNI__WORKER_NO_HELLO)
             kill_member(crew, i, "it did not connect: does its main begin with uni_main?");
     }
 }
@@ -513,18 +389,13 @@ static void on_signalled(void *context, int number)
 }
 
 const uni__group_events uni__crew_group_events = {
-    .spawned = on_spawned,
     .spawn_failed = on_spawn_failed,
     .message = on_message,
-    .channel = on_channel,
     .broken = on_broken,
     .line = on_line,
     .exited = on_exited,
-    .stopped = on_stopped,
     .silent = on_silent,
-    .all_dead = on_all_dead,
     .agent_lost = on_agent_lost,
-    .drained = on_drained,
     .tick = on_tick,
     .signalled = on_signalled,
 };

@@ -1,8 +1,10 @@
 /*
- * environment.c - what each backend's workers find in their environment, and the ports that it names.
+ * environment.c - what each backend's workers find in their environment, and the ports that it
+ * names.
  *
- * A port is held by a bound socket for the whole run, so that no other job gets it: with SO_REUSEPORT for TensorFlow (whose gRPC
- * server joins in with TF_GRPC_REUSE_PORT=1), with SO_REUSEADDR and never listening for PyTorch (whose store may then still listen).
+ * A port is held by a bound socket for the whole run, so that no other job gets it: with
+ * SO_REUSEPORT for TensorFlow (whose gRPC server joins in with TF_GRPC_REUSE_PORT=1), with
+ * SO_REUSEADDR and never listening for PyTorch (whose store may then still listen).
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,12 +22,26 @@
 
 extern char **environ;
 
-int uni__ports_hold(uni__ports *ports, int count, bool reuse_port, uni_error *err)
+static int make_room(uni__ports *ports, int count, uni_error *err)
 {
     ports->fds = calloc((size_t)count + 1, sizeof *ports->fds);
     ports->numbers = calloc((size_t)count + 1, sizeof *ports->numbers);
     if (!ports->fds || !ports->numbers)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %d ports", count);
+    return 0;
+}
+
+int uni__ports_plan(uni__ports *ports, int count, uni_error *err)
+{
+    UNI_TRY(make_room(ports, count, err));
+    while (ports->count < count)
+        ports->fds[ports->count++] = -1;
+    return 0;
+}
+
+int uni__ports_hold(uni__ports *ports, int count, bool reuse_port, uni_error *err)
+{
+    UNI_TRY(make_room(ports, count, err));
     for (int i = 0; i < count; i++) {
         struct sockaddr_in address = { .sin_family = AF_INET,
                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -50,7 +66,8 @@ int uni__ports_hold(uni__ports *ports, int count, bool reuse_port, uni_error *er
 void uni__ports_release(uni__ports *ports)
 {
     for (int i = 0; i < ports->count; i++)
-        close(ports->fds[i]);
+        if (ports->fds[i] >= 0)
+            close(ports->fds[i]);
     free(ports->fds);
     free(ports->numbers);
     memset(ports, 0, sizeof *ports);
@@ -99,7 +116,7 @@ static bool user_has(const uni_trainer *trainer, const char *name)
     return false;
 }
 
-static void set_ranks(variables *to, const uni__run *run, int rank, const uni__view *view)
+static void set_ranks(variables *to, const uni__world *world, int rank, const uni__view *view)
 {
     static const char *const prefixes[] = { "UNISONO_", "" };
     for (int i = 0; i < 2; i++) {
@@ -110,9 +127,9 @@ static void set_ranks(variables *to, const uni__run *run, int rank, const uni__v
             int value;
         } numbers[] = {
             { "RANK", rank },
-            { "WORLD_SIZE", run->num_workers },
+            { "WORLD_SIZE", world->size },
             { "LOCAL_RANK", view->remote ? place->local_rank : rank },
-            { "LOCAL_WORLD_SIZE", view->remote ? place->local_size : run->num_workers },
+            { "LOCAL_WORLD_SIZE", view->remote ? place->local_size : world->size },
             { "NODE_RANK", place->node },
         };
         for (size_t n = 0; n < sizeof numbers / sizeof numbers[0]; n++) {
@@ -121,63 +138,66 @@ static void set_ranks(variables *to, const uni__run *run, int rank, const uni__v
         }
     }
     int index;
-    set(to, "UNISONO_ROLE", "%s", uni__role_of(&run->trainer->roles, rank, &index));
+    set(to, "UNISONO_ROLE", "%s", uni__role_of(&world->trainer->roles, rank, &index));
     set(to, "UNISONO_ROLE_INDEX", "%d", index);
-    set(to, "UNISONO_ATTEMPT", "%d", run->attempt);
-    if (run->dir)
+    set(to, "UNISONO_ATTEMPT", "%d", world->attempt);
+    if (world->dir)
         set(to, "UNISONO_RUN_DIR", "%s", view->run_dir);
-    if (run->staging_dir)
+    if (world->staging_dir)
         set(to, "UNISONO_STAGING", "%s", view->staging_dir);
-    if (run->resume_path[0])
+    if (view->checkpoint[0])
         set(to, "UNISONO_CHECKPOINT", "%s", view->checkpoint);
 }
 
-bool uni__config_fits(const uni__run *run)
+bool uni__config_fits(const uni_value *config)
 {
     char *json = NULL;
     size_t size = 0;
     bool fits =
-        uni_json_write(&json, &size, run->config, 0, NULL) == 0 && size < UNI__CONFIG_VARIABLE_MAX;
+        uni_json_write(&json, &size, config, 0, NULL) == 0 && size < UNI__CONFIG_VARIABLE_MAX;
     free(json);
     return fits;
 }
 
-/* For a program, which may not know the library. Workers that run functions are warm: they get the config of each run by their session. */
-static void set_config(variables *to, const uni__run *run)
+/* For a program, which may not know the library. Workers that run functions are warm: they get the
+ * config of each run by their session. */
+static void set_config(variables *to, const uni__world *world)
 {
     char *json = NULL;
     size_t size = 0;
-    if (!run->program || !run->config)
+    if (!world->config)
         return;
-    if (uni_json_write(&json, &size, run->config, 0, NULL) < 0)
+    if (uni_json_write(&json, &size, world->config, 0, NULL) < 0)
         to->failed = true;
     else if (size < UNI__CONFIG_VARIABLE_MAX)
         set(to, "UNISONO_CONFIG", "%s", json);
     free(json);
 }
 
-/* Where a rank's framework listens: on its own host, at a port that is held for it. Without one: false. */
-static bool address_of(const uni__run *run, int rank, const char **address, int *port)
+/* Where a rank's framework listens: on its own host, at a port that is held for it. Without one:
+ * false. */
+static bool address_of(const uni__world *world, int rank, const char **address, int *port)
 {
     uni__rank_place place;
-    if (run->group && uni__group_place(run->group, rank, &place)) {
+    if (world->group && uni__group_place(world->group, rank, &place)) {
         *address = place.address;
         *port = place.port;
         return place.port > 0;
     }
-    *address = run->trainer->host.address;
-    *port = rank < run->ports.count ? run->ports.numbers[rank] : 0;
-    return rank < run->ports.count;
+    *address = world->trainer->host.address;
+    bool held = world->ports && rank < world->ports->count;
+    *port = held ? world->ports->numbers[rank] : 0;
+    return held;
 }
 
 /* The addresses of one role, when there are any; after others a comma comes first. */
-static void add_role(uni__text *text, const uni__run *run, const char *role, bool *others)
+static void add_role(uni__text *text, const uni__world *world, const char *role, bool *others)
 {
     int found = 0, index, port;
     const char *address;
-    for (int i = 0; i < run->num_workers; i++)
-        if (address_of(run, i, &address, &port) &&
-            strcmp(uni__role_of(&run->trainer->roles, i, &index), role) == 0) {
+    for (int i = 0; i < world->size; i++)
+        if (address_of(world, i, &address, &port) &&
+            strcmp(uni__role_of(&world->trainer->roles, i, &index), role) == 0) {
             if (found == 0)
                 uni__text_add_format(text, "%s\"%s\": [", *others ? ", " : "", role);
             uni__text_add_format(text, "%s\"%s:%d\"", found++ ? ", " : "", address, port);
@@ -187,19 +207,19 @@ static void add_role(uni__text *text, const uni__run *run, const char *role, boo
     *others |= found > 0;
 }
 
-static void set_tf_config(variables *to, const uni__run *run, int rank)
+static void set_tf_config(variables *to, const uni__world *world, int rank)
 {
     uni__text text = { 0 };
     int index;
-    const char *role = uni__role_of(&run->trainer->roles, rank, &index);
+    const char *role = uni__role_of(&world->trainer->roles, rank, &index);
     uni__text_add_string(&text, "{\"cluster\": {");
     bool others = false;
-    add_role(&text, run, "chief", &others);
-    add_role(&text, run, "worker", &others);
-    add_role(&text, run, "ps", &others);
+    add_role(&text, world, "chief", &others);
+    add_role(&text, world, "worker", &others);
+    add_role(&text, world, "ps", &others);
     /* An evaluator is no part of the training cluster: nobody but itself must wait for it. */
     if (strcmp(role, "evaluator") == 0)
-        add_role(&text, run, "evaluator", &others);
+        add_role(&text, world, "evaluator", &others);
     uni__text_add_format(&text, "}, \"task\": {\"type\": \"%s\", \"index\": %d}}", role, index);
     if (text.failed)
         to->failed = true;
@@ -209,33 +229,32 @@ static void set_tf_config(variables *to, const uni__run *run, int rank)
     set(to, "TF_GRPC_REUSE_PORT", "1");
 }
 
-static void set_horovod(variables *to, const uni__run *run, int rank, const uni__view *view)
+static void set_horovod(variables *to, const uni__world *world, int rank, const uni__view *view)
 {
     const uni__rank_place *place = &view->place;
     set(to, "HOROVOD_RANK", "%d", rank);
-    set(to, "HOROVOD_SIZE", "%d", run->num_workers);
+    set(to, "HOROVOD_SIZE", "%d", world->size);
     set(to, "HOROVOD_LOCAL_RANK", "%d", view->remote ? place->local_rank : rank);
-    set(to, "HOROVOD_LOCAL_SIZE", "%d", view->remote ? place->local_size : run->num_workers);
+    set(to, "HOROVOD_LOCAL_SIZE", "%d", view->remote ? place->local_size : world->size);
     set(to, "HOROVOD_CROSS_RANK", "%d", place->node);
     set(to, "HOROVOD_CROSS_SIZE", "%d", view->remote ? place->num_nodes : 1);
-    set(to, "HOROVOD_HOSTNAME", "%s", view->remote ? place->host : run->trainer->host.hostname);
+    set(to, "HOROVOD_HOSTNAME", "%s", view->remote ? place->host : world->trainer->host.hostname);
 }
 
-static void set_backend(variables *to, const uni_trainer *trainer, const uni__run *run, int rank,
-                        const uni__view *view)
+static void set_backend(variables *to, const uni__world *world, int rank, const uni__view *view)
 {
-    const char *backend = trainer->options.backend;
+    const char *backend = world->trainer->options.backend;
     if (strcmp(backend, "tensorflow") == 0) {
-        set_tf_config(to, run, rank);
+        set_tf_config(to, world, rank);
     } else if (strcmp(backend, "torch") == 0) {
         const char *address;
         int port;
-        bool held = address_of(run, 0, &address, &port);
+        bool held = address_of(world, 0, &address, &port);
         set(to, "MASTER_ADDR", "%s", address);
         if (held)
             set(to, "MASTER_PORT", "%d", port);
     } else if (strcmp(backend, "horovod") == 0) {
-        set_horovod(to, run, rank, view);
+        set_horovod(to, world, rank, view);
     }
 }
 
@@ -268,8 +287,9 @@ static void set_threads(variables *to, const uni_trainer *trainer, const uni__vi
         set(to, "PYTHONUNBUFFERED", "1");
 }
 
-uni_value *uni__worker_environment(const uni_trainer *trainer, const uni__run *run, int rank)
+uni_value *uni__world_environment(const uni__world *world, int rank)
 {
+    const uni_trainer *trainer = world->trainer;
     variables all = { .dict = uni_value_dict() };
     for (char **pair = environ; *pair; pair++)
         set_pair(&all, *pair);
@@ -281,13 +301,13 @@ uni_value *uni__worker_environment(const uni_trainer *trainer, const uni__run *r
     for (size_t i = 0; i < sizeof not_ours / sizeof not_ours[0]; i++)
         uni_dict_remove(all.dict, not_ours[i]);
     uni__view view;
-    uni__rank_view(run, rank, &view);
-    set_ranks(&all, run, rank, &view);
-    set_config(&all, run);
-    set_backend(&all, trainer, run, rank, &view);
+    uni__world_view(world, rank, &view);
+    set_ranks(&all, world, rank, &view);
+    set_config(&all, world);
+    set_backend(&all, world, rank, &view);
     set_threads(&all, trainer, &view);
     if (trainer->options.use_gpu)
-        set_gpus(&all, trainer, rank);
+        set_gpus(&all, trainer, rank + world->share);
     for (size_t i = 0; i < uni_list_size(trainer->extra_environment); i++)
         set_pair(&all, uni_value_as_string(uni_list_get(trainer->extra_environment, i), ""));
     uni_value *list = uni_value_list();

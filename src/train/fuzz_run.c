@@ -10,6 +10,7 @@
 #include <unisono/log.h>
 #include <unisono/run.h>
 
+#include "train/shared.h"
 #include "base/file.h"
 #include "base/fuzz.h"
 
@@ -37,11 +38,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_PROMISE(status == 0 || err.message[0]);
     if (status == 0) {
         const uni_value *events = NULL;
-        FUZZ_PROMISE(strcmp(uni_run_id(run), "name/run_001") == 0);
-        FUZZ_PROMISE(strcmp(uni_run_status_name(uni_run_status_of(run)), "?") != 0);
-        FUZZ_PROMISE(uni_run_description(run) != NULL);
-        FUZZ_PROMISE(uni_run_events(run, &events, NULL) == 0);
-        FUZZ_PROMISE(uni_run_check_owner(run_dir, NULL) == 0);
+        FUZZ_PROMISE(strcmp(uni_run_info_of(run)->id, "name/run_001") == 0);
+        FUZZ_PROMISE(strcmp(uni_run_status_name(uni_run_info_of(run)->status), "?") != 0);
+        FUZZ_PROMISE(uni_run_info_of(run)->description != NULL);
+        FUZZ_PROMISE(uni_run_events(&events, run, NULL) == 0);
+        FUZZ_PROMISE(uni__run_check_owner(run_dir, NULL) == 0);
     }
     uni_run_close(run);
     return 0;

@@ -1,7 +1,7 @@
 /*
- * hosts.c - starting a run over several hosts (hosts_internal.h). Making and freeing on the user's thread, launching on the controller's.
+ * hosts.c - starting a run over several hosts (hosts_internal.h). Making and freeing on the user's
+ * thread, launching on the controller's.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "group/launch.h"
 #include "train/hosts_internal.h"
 
@@ -159,7 +158,8 @@ int uni__hosts_describe(const uni_trainer *trainer, uni_value *out)
         status |= uni_dict_take(out, "secret_file", uni_value_string(hosts->secret_file));
     if (hosts->min_workers < trainer->roles.workers)
         status |= uni_dict_take(out, "min_workers", uni_value_int(hosts->min_workers));
-    /* A run that went on with fewer is resumed with as many as were asked for, if their hosts are back. */
+    /* A run that went on with fewer is resumed with as many as were asked for, if their hosts are
+     * back. */
     if (!hosts->foreign)
         status |= uni_dict_take(out, "num_workers", uni_value_int(trainer->options.num_workers));
     uni_value *lost = uni_value_list();
@@ -213,13 +213,14 @@ static int write_token(uni__run *run, char token[33], uni_error *err)
     uint8_t random[16];
     randombytes_buf(random, sizeof random);
     sodium_bin2hex(token, 33, random, sizeof random);
-    UNI_TRY(uni__make_dirs(run->staging_dir, 0700, err));
-    snprintf(hosts->token_path, sizeof hosts->token_path, "%s/token_%d", run->staging_dir,
-             run->attempt);
+    UNI_TRY(uni__make_dirs(run->places.staging_dir, 0700, err));
+    snprintf(hosts->token_path, sizeof hosts->token_path, "%s/token_%d", run->places.staging_dir,
+             run->attempt.number);
     return uni__write_file(hosts->token_path, token, 32, false, err);
 }
 
-/* Inside a foreign mpirun: where the others find us. They answer with their keys beside it, so only this user may write there. */
+/* Inside a foreign mpirun: where the others find us. They answer with their keys beside it, so only
+ * this user may write there. */
 static int write_join(uni__run *run, const char *join, uni_error *err)
 {
     uni__hosts *hosts = run->trainer->hosts;
@@ -230,9 +231,9 @@ static int write_join(uni__run *run, const char *join, uni_error *err)
     return uni__write_file(hosts->join_path, text, (size_t)length, false, err);
 }
 
-static int launcher_words(uni__run *run, uni_value **argv, uni_value **names, uni_error *err)
+static int launcher_words(const uni__hosts *hosts, int num_workers, uni_value **argv,
+                          uni_value **names, uni_error *err)
 {
-    uni__hosts *hosts = run->trainer->hosts;
     char subnet[64] = "";
     *argv = *names = NULL;
     if (hosts->foreign) {
@@ -246,7 +247,7 @@ static int launcher_words(uni__run *run, uni_value **argv, uni_value **names, un
                  hosts->addresses[0].prefix);
     uni__launcher_plan plan = { .hosts = hosts->list,
                                 .num_hosts = hosts->num_hosts,
-                                .num_workers = run->num_workers,
+                                .num_workers = num_workers,
                                 .agent = hosts->agent,
                                 .subnet = subnet[0] ? subnet : NULL };
     *names = uni__launcher_names(&plan);
@@ -256,9 +257,8 @@ static int launcher_words(uni__run *run, uni_value **argv, uni_value **names, un
 
 int uni__hosts_plan_command(uni_trainer *trainer, uni_value **argv, uni_error *err)
 {
-    uni__run bare = { .trainer = trainer, .num_workers = uni__hosts_room(trainer) };
     uni_value *names = NULL;
-    int status = launcher_words(&bare, argv, &names, err);
+    int status = launcher_words(trainer->hosts, uni__hosts_room(trainer), argv, &names, err);
     uni_value_free(names);
     return status;
 }
@@ -290,12 +290,12 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
     const char *addresses[UNI__NETWORK_MAX];
     char join[UNI__JOIN_MAX], token[33];
     uni_value *argv = NULL, *names = NULL, *environment = NULL, *program = NULL;
-    char *log = uni__path_join(run->logs_dir, "launcher.log", NULL);
+    char *log = uni__path_join(run->places.logs_dir, "launcher.log", NULL);
     int status;
     for (int i = 0; i < hosts->num_addresses; i++)
         addresses[i] = hosts->addresses[i].text;
     UNI_TRY_GOTO(uni__credentials_new(&credentials, err), done);
-    credentials.attempt = (uint32_t)run->attempt;
+    credentials.attempt = (uint32_t)run->attempt.number;
     credentials.seal = hosts->seal;
     randombytes_buf(hosts->data_key, sizeof hosts->data_key);
     if (hosts->secret_file)
@@ -318,7 +318,7 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
         goto done;
     }
     UNI_TRY_GOTO(write_token(run, token, err), done);
-    UNI_TRY_GOTO(launcher_words(run, &argv, &names, err), done);
+    UNI_TRY_GOTO(launcher_words(hosts, run->num_workers, &argv, &names, err), done);
     UNI_TRY_GOTO(uni__group_listen(run->group, &launch, join, err), done);
     UNI_TRY_GOTO(write_join(run, join, err), done);
     environment = launcher_environment(hosts, join);
@@ -349,7 +349,7 @@ const char *uni__hosts_verdict(uni__run *run, char *sentence, size_t size)
     const uni__hosts *hosts = run->trainer->hosts;
     if (!hosts || !hosts->foreign)
         return NULL;
-    const char *name = strrchr(run->latest_path, '/');
+    const char *name = strrchr(run->outcome.latest_path, '/');
     snprintf(
         sentence, size,
         " (inside somebody else's %s there is no restart; the last complete checkpoint is %.200s)",
@@ -361,7 +361,8 @@ const char *uni__hosts_verdict(uni__run *run, char *sentence, size_t size)
 bool uni__hosts_is_patient(const uni__run *run)
 {
     const uni__hosts *hosts = run->trainer->hosts;
-    return hosts && !hosts->foreign && hosts->was_placed && run->cause.kind == UNI__CAUSE_LAUNCH &&
+    return hosts && !hosts->foreign && hosts->was_placed &&
+           run->outcome.cause.kind == UNI__CAUSE_LAUNCH &&
            run->trainer->options.max_failures != UNI_NO_RETRIES &&
            uni__monotonic_ns() - hosts->lost_ns < PATIENCE_NS;
 }
@@ -398,24 +399,27 @@ static bool plan_place(const uni_trainer *trainer, int rank, uni__rank_place *ou
     return true;
 }
 
-void uni__rank_view(const uni__run *run, int rank, uni__view *out)
+static const char *or_empty(const char *path)
+{
+    return path ? path : "";
+}
+
+void uni__world_view(const uni__world *world, int rank, uni__view *out)
 {
     *out = (uni__view){ .shared = true };
-    out->remote = run->group ? uni__group_place(run->group, rank, &out->place)
-                             : plan_place(run->trainer, rank, &out->place);
+    out->remote = world->group ? uni__group_place(world->group, rank, &out->place)
+                               : plan_place(world->trainer, rank, &out->place);
     out->shared = !out->remote || out->place.shares_storage;
     if (out->shared) {
-        snprintf(out->run_dir, sizeof out->run_dir, "%s", run->dir ? run->dir : "");
-        snprintf(out->staging_dir, sizeof out->staging_dir, "%s",
-                 run->staging_dir ? run->staging_dir : "");
-        snprintf(out->checkpoint, sizeof out->checkpoint, "%s", run->resume_path);
-        snprintf(out->log, sizeof out->log, "%s/rank_%d.log", run->logs_dir ? run->logs_dir : "",
-                 rank);
+        snprintf(out->run_dir, sizeof out->run_dir, "%s", or_empty(world->dir));
+        snprintf(out->staging_dir, sizeof out->staging_dir, "%s", or_empty(world->staging_dir));
+        snprintf(out->checkpoint, sizeof out->checkpoint, "%s", or_empty(world->checkpoint));
+        snprintf(out->log, sizeof out->log, "%s/rank_%d.log", or_empty(world->logs_dir), rank);
         return;
     }
     snprintf(out->run_dir, sizeof out->run_dir, "%s", out->place.scratch);
     snprintf(out->staging_dir, sizeof out->staging_dir, "%s/staging", out->place.scratch);
-    if (run->resume_path[0])
+    if (or_empty(world->checkpoint)[0])
         snprintf(out->checkpoint, sizeof out->checkpoint, "%s/resume", out->place.scratch);
     snprintf(out->log, sizeof out->log, "%s/rank_%d.log", out->place.scratch, rank);
 }

@@ -1,13 +1,12 @@
 /*
- * hosts_events.c - what the group tells of hosts, and what that means for the run. Controller thread.
+ * hosts_events.c - what the group tells of hosts, and what that means for the run. Controller
+ * thread.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,7 +17,6 @@
 #include "train/hosts_internal.h"
 
 #define TAIL_BYTES 1500
-#define REGION_MAX (1ull << 40)
 
 static uni__run *run_of(void *context)
 {
@@ -57,8 +55,8 @@ static int say_hosts(uni__run *run)
     uni__text text = { 0 };
     uni__rank_place place, last = { 0 };
     int nodes = 0;
-    uni_value *record = uni_value_dict(), *names = uni_value_list();
-    double ms = (double)(uni__monotonic_ns() - run->attempt_ns) * 1e-6;
+    uni_value *names = uni_value_list();
+    double ms = (double)(uni__monotonic_ns() - run->attempt.begun_ns) * 1e-6;
     for (int r = 0; r < run->num_workers; r++)
         if (starts_host(run, r, &place)) {
             uni__text_add_format(&text, "%s%s (%s, %d rank%s%s)", nodes++ ? ", " : "", place.host,
@@ -68,13 +66,10 @@ static int say_hosts(uni__run *run)
                 break;
             last = place;
         }
-    int status = uni_dict_take(record, "ms", uni_value_float(ms));
-    status |= uni_dict_take(record, "hosts", names);
-    status |= uni_dict_take(record, "address", uni_value_string(last.reached ? last.reached : ""));
-    if (status == 0)
-        uni__run_note(run, "placed", record, false);
-    else
-        uni_value_free(record);
+    uni__run_note(run, "placed",
+                  UNI__DICT({ "ms", uni_value_float(ms) }, { "hosts", names },
+                            { "address", uni_value_string(last.reached ? last.reached : "") }),
+                  false);
     uni__run_tell(run, UNI_EVENT_WORKERS, -1, "%d host%s connected to %s%s in %.0f ms: %s", nodes,
                   nodes == 1 ? "" : "s", last.reached ? last.reached : "?",
                   run->trainer->hosts->seal ? " (sealed)" : " (readable: --no-seal)", ms,
@@ -101,9 +96,27 @@ static int give(void *context, const char *relative, const char *full, uint64_t 
 static int give_checkpoints(uni__run *run, uni_error *err)
 {
     uni__rank_place place;
-    for (int r = 0; r < run->num_workers && run->resume_path[0]; r++)
+    for (int r = 0; r < run->num_workers && run->attempt.start.path[0]; r++)
         if (starts_host(run, r, &place) && !place.shares_storage)
-            UNI_TRY(uni__walk_files(run->resume_path, give, &(giving){ run, r }, err));
+            UNI_TRY(uni__walk_files(run->attempt.start.path, give, &(giving){ run, r }, err));
+    return 0;
+}
+
+/* What the workers of each host reserve, against what it has. */
+static int check_memory(uni__run *run, uni_error *err)
+{
+    const double gib = 1024.0 * 1024 * 1024;
+    double each = run->trainer->options.memory_per_worker;
+    uni__rank_place place;
+    for (int r = 0; r < run->num_workers && each > 0; r++)
+        if (uni__group_place(run->group, r, &place) && place.memory > 0 &&
+            each * place.local_size > place.memory)
+            return uni_error_set(
+                err, UNI_ERESOURCE,
+                "%d workers with %.1f GiB each need %.1f GiB, but host %s has %.1f "
+                "GiB: start fewer there, or reserve less with memory_per_worker (--memory)",
+                place.local_size, each / gib, each * place.local_size / gib, place.host,
+                place.memory / gib);
     return 0;
 }
 
@@ -118,13 +131,13 @@ void uni__hosts_placed(void *context)
     run->trainer->hosts->was_placed = true;
     run->trainer->hosts->failed_launches = 0;
     uni__hosts_say_readable(run, say_hosts(run));
-    status = uni__hosts_check_program(run, &err);
+    status = check_memory(run, &err);
+    if (status == 0)
+        status = uni__hosts_check_program(run, &err);
     if (status == 0)
         status = give_checkpoints(run, &err);
-    for (int r = 0; r < run->num_workers && status == 0; r++) {
-        run->ranks[r].state = UNI__RANK_GONE;
+    for (int r = 0; r < run->num_workers && status == 0; r++)
         status = uni__attempt_start_rank(run, r, &err);
-    }
     if (status < 0)
         uni__run_fatal(run, UNI__CAUSE_LAUNCH, &err);
     uni__run_describe(run, "running");
@@ -134,7 +147,7 @@ void uni__hosts_placed(void *context)
 
 static void tail_of_launcher(uni__run *run, char *out, size_t size)
 {
-    char *path = uni__path_join(run->logs_dir, "launcher.log", NULL), *text = NULL;
+    char *path = uni__path_join(run->places.logs_dir, "launcher.log", NULL), *text = NULL;
     size_t length = 0;
     out[0] = '\0';
     if (path && uni__read_file(&text, &length, path, 1u << 20, NULL) == 0 && length > 0)
@@ -155,7 +168,8 @@ static bool line_after(const char *text, const char *word, char *out, size_t siz
     return true;
 }
 
-/* What its log says, for those who do not read it. True when another try would end in the same way. */
+/* What its log says, for those who do not read it. True when another try would end in the same
+ * way. */
 static bool explain_launcher(const char *log, char *out, size_t size)
 {
     char host[256], program[300];
@@ -215,19 +229,19 @@ void uni__hosts_launch_failed(void *context, const char *sentence)
         return;
     remove_tokens(run);
     tail_of_launcher(run, tail, sizeof tail);
-    run->no_retry |= explain_launcher(tail, why, sizeof why);
-    uni__cause cause = uni__cause_new(run, UNI__CAUSE_LAUNCH, -1, UNI_EWORKER);
-    snprintf(cause.message, sizeof cause.message, "the hosts could not be started: %.600s%s",
-             sentence, why);
-    /* Launchers stumble now and then; twice in a row it is the command or the cluster. Hosts that were all there before may come back. */
+    run->budget.no_retry |= explain_launcher(tail, why, sizeof why);
+    uni__cause cause = uni__cause_new(run, UNI__CAUSE_LAUNCH, -1, UNI_EWORKER,
+                                      "the hosts could not be started: %.600s%s", sentence, why);
+    /* Launchers stumble now and then; twice in a row it is the command or the cluster. Hosts that
+     * were all there before may come back. */
     bool fewer = leave_out_again(run);
     if (run->trainer->hosts->failed_launches++ == 0)
         run->trainer->hosts->lost_ns = uni__monotonic_ns();
-    run->no_retry |=
-        run->cause.kind == UNI__CAUSE_LAUNCH && !fewer && !run->trainer->hosts->was_placed;
+    run->budget.no_retry |=
+        run->outcome.cause.kind == UNI__CAUSE_LAUNCH && !fewer && !run->trainer->hosts->was_placed;
     uni__run_fail(run, &cause);
-    if (tail[0] && run->state == UNI__RUN_FAILING && !run->cause.log_tail)
-        run->cause.log_tail = strdup(tail);
+    if (tail[0] && run->state == UNI__RUN_FAILING && !run->outcome.cause.log_tail)
+        run->outcome.cause.log_tail = strdup(tail);
     if (run->state == UNI__RUN_FAILING && uni__hosts_is_patient(run))
         uni__run_tell(
             run, UNI_EVENT_WARNING, -1, "%s will be started again in %d s; the hosts may come back",
@@ -243,7 +257,8 @@ void uni__hosts_silent(void *context, int first_rank, double seconds)
     for (int r = 0; r < run->num_workers && uni__group_place(run->group, first_rank, &silent); r++)
         if (uni__group_place(run->group, r, &place) && place.node == silent.node)
             run->ranks[r].host_silent = seconds > 0;
-    /* Collectives go on waiting: TCP survives a link that is down for a moment. lost() comes when silent_timeout is over. */
+    /* Collectives go on waiting: TCP survives a link that is down for a moment. lost() comes when
+     * silent_timeout is over. */
     if (seconds > 0)
         uni__run_tell(run, UNI_EVENT_WARNING, first_rank,
                       "host %s (rank %d) has been silent for %.1f s",
@@ -259,8 +274,8 @@ void uni__hosts_lost(void *context, int first_rank, const char *sentence)
     uni__run *run = run_of(context);
     if (!run)
         return;
-    uni__cause cause = uni__cause_new(run, UNI__CAUSE_HOST, first_rank, UNI_EWORKER);
-    snprintf(cause.message, sizeof cause.message, "%s", sentence);
+    uni__cause cause =
+        uni__cause_new(run, UNI__CAUSE_HOST, first_rank, UNI_EWORKER, "%s", sentence);
     /* A survivor's error can overtake the news of the loss; the host is left out all the same. */
     if (run->state == UNI__RUN_RUNNING || run->state == UNI__RUN_FAILING)
         leave_out(run, uni__rank_host(run, first_rank));
@@ -287,12 +302,11 @@ void uni__hosts_launcher_lost(void *context, const char *sentence)
     char tail[TAIL_BYTES + 8];
     if (!run || run->state != UNI__RUN_RUNNING)
         return;
-    uni__cause cause = uni__cause_new(run, UNI__CAUSE_LAUNCHER, -1, UNI_EWORKER);
-    snprintf(cause.message, sizeof cause.message, "%s", sentence);
+    uni__cause cause = uni__cause_new(run, UNI__CAUSE_LAUNCHER, -1, UNI_EWORKER, "%s", sentence);
     uni__run_fail(run, &cause);
     tail_of_launcher(run, tail, sizeof tail);
-    if (tail[0] && !run->cause.log_tail)
-        run->cause.log_tail = strdup(tail);
+    if (tail[0] && !run->outcome.cause.log_tail)
+        run->outcome.cause.log_tail = strdup(tail);
 }
 
 void uni__hosts_blame(uni__run *run, uni__cause *cause)
@@ -300,7 +314,7 @@ void uni__hosts_blame(uni__run *run, uni__cause *cause)
     char said[400];
     for (int i = 0; i < run->num_workers; i++) {
         const uni__rank *other = &run->ranks[i];
-        bool stopped = other->stopped_ns != 0;
+        bool stopped = other->worker->stopped_ns != 0;
         if (i == cause->rank || (!stopped && !other->warned_silent && !other->host_silent))
             continue;
         snprintf(said, sizeof said, "%.390s", cause->message);
@@ -308,7 +322,7 @@ void uni__hosts_blame(uni__run *run, uni__cause *cause)
                                        : stopped          ? UNI__CAUSE_STOPPED
                                                           : UNI__CAUSE_SILENT,
                                .rank = i,
-                               .pid = other->pid,
+                               .pid = other->worker->pid,
                                .exit_code = -1,
                                .error_code = UNI_EWORKER,
                                .time = cause->time };
@@ -319,8 +333,8 @@ void uni__hosts_blame(uni__run *run, uni__cause *cause)
             leave_out(run, uni__rank_host(run, i));
         } else {
             snprintf(cause->message, sizeof cause->message,
-                     "rank %d (pid %d) is %s, and others gave up waiting for it: %s", i, other->pid,
-                     stopped ? "stopped by a signal" : "silent", said);
+                     "rank %d (pid %d) is %s, and others gave up waiting for it: %s", i,
+                     other->worker->pid, stopped ? "stopped by a signal" : "silent", said);
         }
         return;
     }
@@ -335,55 +349,16 @@ void uni__hosts_remark(void *context, const char *sentence)
 
 /* ---- checkpoints and logs that come over the channel ---- */
 
-void uni__hosts_region(void *context, int rank, int slot, uint64_t offset, uint64_t total,
-                       const void *data, size_t size)
-{
-    uni__run *run = run_of(context);
-    if (!run || total > REGION_MAX || slot >= UNI__SNAPSHOT_SLOTS)
-        return;
-    uni__rank *from = &run->ranks[rank];
-    if (from->snapshots[slot].size < total) {
-        void *memory =
-            mmap(NULL, (size_t)total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (memory == MAP_FAILED)
-            return; /* the message that speaks of it finds no buffer, and says so */
-        if (from->snapshots[slot].memory)
-            munmap(from->snapshots[slot].memory, from->snapshots[slot].size);
-        from->snapshots[slot].memory = memory;
-        from->snapshots[slot].size = (size_t)total;
-    }
-    memcpy((char *)from->snapshots[slot].memory + offset, data, size);
-}
-
 void uni__hosts_log(void *context, int rank, const void *data, size_t size)
 {
     uni__run *run = run_of(context);
-    char *path = run ? uni__run_log_path(run, rank) : NULL;
+    char *path = run ? uni__places_log(&run->places, rank) : NULL;
     int fd = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
     if (fd >= 0 && write(fd, data, size) != (ssize_t)size)
         uni__warn("a part of %s is missing: %s", path, strerror(errno));
     if (fd >= 0)
         close(fd);
     free(path);
-}
-
-static int write_piece(const char *directory, const char *path, uint64_t offset, const void *data,
-                       size_t size, uni_error *err)
-{
-    char *full = uni__path_join(directory, path, NULL), *folder = full ? strdup(full) : NULL;
-    int status = folder ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
-    if (status == 0) {
-        *strrchr(folder, '/') = '\0';
-        status = uni__make_dirs(folder, 0700, err);
-    }
-    int fd = status == 0 ? open(full, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
-    if (status == 0 && (fd < 0 || pwrite(fd, data, size, (off_t)offset) != (ssize_t)size))
-        status = uni_error_set_errno(err, errno, "cannot write %s", full);
-    if (fd >= 0)
-        close(fd);
-    free(folder);
-    free(full);
-    return status;
 }
 
 void uni__hosts_file(void *context, int rank, const char *path, uint64_t offset, const void *data,
@@ -394,9 +369,10 @@ void uni__hosts_file(void *context, int rank, const char *path, uint64_t offset,
     if (!run)
         return;
     uni__rank *from = &run->ranks[rank];
-    int status = from->incoming ? 0 : uni__stage_new(&from->incoming, run->staging_dir, rank, &err);
+    int status =
+        from->incoming ? 0 : uni__stage_new(&from->incoming, run->places.staging_dir, rank, &err);
     if (status == 0 && last < 2)
-        status = write_piece(from->incoming, path, offset, data, size, &err);
+        status = uni__stage_write(from->incoming, path, offset, data, size, &err);
     if (status < 0)
         uni__run_fatal(run, status == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_CHECKPOINT,
                        &err);

@@ -1,9 +1,12 @@
 /*
- * hosts_internal.h - runs over several hosts: which hosts take part, how they are started, what each of them sees. Only for this module.
+ * hosts_internal.h - runs over several hosts: which hosts take part, how they are started, what
+ * each of them sees. Only for this module.
  *
- * A trainer with the launcher "mpi" or "slurm" has a uni__hosts. Every attempt is a new mpirun or srun with keys of its own (MPI cannot be started
- * twice in a rank); when every rank has a host, the workers are spawned as on one machine. A host that is lost is left out of later
- * attempts when enough slots remain (num_workers, or else min_workers). Inside somebody else's mpirun or srun ("foreign") there is one attempt.
+ * A trainer with the launcher "mpi" or "slurm" has a uni__hosts. Every attempt is a new mpirun or
+ * srun with keys of its own (MPI cannot be started twice in a rank); when every rank has a host,
+ * the workers are spawned as on one machine. A host that is lost is left out of later attempts when
+ * enough slots remain (num_workers, or else min_workers). Inside somebody else's mpirun or srun
+ * ("foreign") there is one attempt.
  */
 #ifndef UNISONO_TRAIN_HOSTS_INTERNAL_H
 #define UNISONO_TRAIN_HOSTS_INTERNAL_H
@@ -19,7 +22,8 @@ struct uni__hosts {
     uni__host_slots *list;
     int num_hosts, min_workers;
     char *interface, *secret_file;
-    /* What workers authenticate their own messages between hosts with, and with encrypt seal them; fresh for each attempt. */
+    /* What workers authenticate their own messages between hosts with, and with encrypt seal them;
+     * fresh for each attempt. */
     uint8_t data_key[UNI__KEY_BYTES];
     char agent[4200]; /* path of unisono-host */
     uni__address addresses[UNI__NETWORK_MAX];
@@ -30,28 +34,26 @@ struct uni__hosts {
     uint64_t lost_ns; /* when the first of them failed */
 };
 
-/* What a rank's host sees: all the same as here on one machine and where the storage is shared. */
-typedef struct uni__view {
-    bool remote, shared;
-    uni__rank_place place;
-    char run_dir[4096], staging_dir[4096], checkpoint[4096], log[4096];
-} uni__view;
-
-/* hosts.c. new: with the launchers other than local; changes options.num_workers when it was left open. */
+/* hosts.c. new: with the launchers other than local; changes options.num_workers when it was left
+ * open. */
 int uni__hosts_new(uni_trainer *trainer, const uni_trainer_options *asked,
                    uni_error *err) UNI_MUST_USE;
 void uni__hosts_free(uni_trainer *trainer);
-/* For run.json: hosts, interface, encrypt and min_workers as they were asked for; nothing with the launcher local. */
+/* For run.json: hosts, interface, encrypt and min_workers as they were asked for; nothing with the
+ * launcher local. */
 int uni__hosts_describe(const uni_trainer *trainer, uni_value *out);
-/* Of the run that is resumed: when its lost hosts are still away, no launch can succeed with them. */
+/* Of the run that is resumed: when its lost hosts are still away, no launch can succeed with
+ * them. */
 void uni__hosts_remember_lost(uni_trainer *trainer, const uni_value *options);
 /* [controller] Begins an attempt; the workers are spawned when all hosts are there. */
 int uni__hosts_launch(uni__run *run, uni_error *err) UNI_MUST_USE;
-/* hosts_seal.c. Refuses options that contradict each other, and with encrypt backends whose connections cannot be sealed. */
+/* hosts_seal.c. Refuses options that contradict each other, and with encrypt backends whose
+ * connections cannot be sealed. */
 int uni__hosts_check_seal(const uni_trainer *trainer, uni_error *err) UNI_MUST_USE;
 /* For a worker's order: how it protects what it sends to other hosts itself. */
 int uni__hosts_add_seal(const uni_trainer *trainer, uni_value *order);
-/* Before workers start: says once what somebody in the network can read. num_hosts: that are used. */
+/* Before workers start: says once what somebody in the network can read. num_hosts: that are
+ * used. */
 void uni__hosts_say_readable(uni__run *run, int num_hosts);
 /* A sentence's end for a run that is not started again because it is foreign, or NULL. */
 const char *uni__hosts_verdict(uni__run *run, char *sentence, size_t size);
@@ -59,9 +61,9 @@ const char *uni__hosts_verdict(uni__run *run, char *sentence, size_t size);
 bool uni__hosts_is_patient(const uni__run *run);
 /* Milliseconds until the next launch is tried: more with every one that failed in a row. */
 int uni__hosts_backoff_ms(const uni__run *run);
-void uni__rank_view(const uni__run *run, int rank, uni__view *out);
 const char *uni__rank_host(const uni__run *run, int rank); /* its host's name */
-/* Where the list of hosts puts a rank, before anything is started; false when that is the launcher's to say. */
+/* Where the list of hosts puts a rank, before anything is started; false when that is the
+ * launcher's to say. */
 bool uni__hosts_planned(const uni_trainer *trainer, int rank, int *node, int *local_rank,
                         const char **host);
 /* The words of the mpirun or srun that a run would start, a list of the caller's. */
@@ -69,7 +71,8 @@ int uni__hosts_plan_command(uni_trainer *trainer, uni_value **argv, uni_error *e
 /* Slots of the hosts that are left, at most as many as workers were asked for. */
 int uni__hosts_room(const uni_trainer *trainer);
 
-/* hosts_program.c. files: paths for the hosts to hash, a list of the caller's; NULL without memory. check: when all hosts are there. */
+/* hosts_program.c. files: paths for the hosts to hash, a list of the caller's; NULL without memory.
+ * check: when all hosts are there. */
 uni_value *uni__hosts_program_files(const uni__run *run);
 int uni__hosts_check_program(const uni__run *run, uni_error *err) UNI_MUST_USE;
 
@@ -81,15 +84,14 @@ void uni__hosts_lost(void *context, int first_rank, const char *sentence);
 void uni__hosts_unreachable(void *context, int first_rank);
 void uni__hosts_signalled(void *context, int signal);
 void uni__hosts_launcher_lost(void *context, const char *sentence);
-void uni__hosts_region(void *context, int rank, int slot, uint64_t offset, uint64_t total,
-                       const void *data, size_t size);
 void uni__hosts_log(void *context, int rank, const void *data, size_t size);
 void uni__hosts_file(void *context, int rank, const char *path, uint64_t offset, const void *data,
                      size_t size, int last);
 void uni__hosts_remark(void *context, const char *sentence);
 /* A rank gave up while another one is frozen or its host silent: *cause becomes that one's. */
 void uni__hosts_blame(uni__run *run, uni__cause *cause);
-/* The directory that a rank's files were put into, for the checkpoint that it speaks of; NULL: there is none. The caller's. */
+/* The directory that a rank's files were put into, for the checkpoint that it speaks of; NULL:
+ * there is none. The caller's. */
 char *uni__hosts_take_directory(uni__run *run, int rank);
 
 #endif

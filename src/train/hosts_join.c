@@ -1,6 +1,7 @@
 /*
- * hosts_join.c - the ranks above 0 of a foreign mpirun or srun (`mpirun -n 4 unisono run -- ...`): they become agents of the run that rank 0
- * controls. Where it listens they read from a file in the storage, and they announce their keys in files beside it. Main thread.
+ * hosts_join.c - the ranks above 0 of a foreign mpirun or srun (`mpirun -n 4 unisono run -- ...`):
+ * they become agents of the run that rank 0 controls. Where it listens they read from a file in the
+ * storage, and they announce their keys in files beside it. Main thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "train/shared.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "group/launch.h"
@@ -59,7 +61,7 @@ int uni__hosts_join_foreign(const char *storage_path, uni_error *err)
     if (!uni__launched_look(&launched))
         return uni_error_set(err, UNI_ESTATE, "neither mpirun nor srun started this process");
     UNI_TRY(uni__find_helper("unisono-host", "UNISONO_HOST_AGENT", agent, sizeof agent, err));
-    UNI_TRY(uni_run_storage(storage_path, &storage, err));
+    UNI_TRY(uni__run_storage(&storage, storage_path, err));
     snprintf(path, sizeof path, "%s/.join_%s", storage, launched.job);
     free(storage);
     int status;

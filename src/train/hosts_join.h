@@ -4,7 +4,8 @@
 
 #include <unisono/status.h>
 
-/* This process's rank among those that mpirun or srun started; -1 when there is but one, or nobody did. */
+/* This process's rank among those that mpirun or srun started; -1 when there is but one, or nobody
+ * did. */
 int uni__hosts_foreign_rank(void);
 /* In the ranks above 0: becomes unisono-host (returns only when that fails). */
 int uni__hosts_join_foreign(const char *storage_path, uni_error *err) UNI_MUST_USE;

@@ -1,7 +1,8 @@
 /*
- * hosts_program.c - is it the same program on all hosts? The launch names the files that a worker is started with: the executable, and words of its command
- * line that are files (a script). Each host hashes its own; contents that differ are an error before anything runs, because the ranks would train
- * something that is nobody's program. Controller thread.
+ * hosts_program.c - is it the same program on all hosts? The launch names the files that a worker
+ * is started with: the executable, and words of its command line that are files (a script). Each
+ * host hashes its own; contents that differ are an error before anything runs, because the ranks
+ * would train something that is nobody's program. Controller thread.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -36,8 +37,8 @@ static int add_file(uni_value *files, const char *word)
 
 uni_value *uni__hosts_program_files(const uni__run *run)
 {
-    const uni_value *argv = run->program ? run->program : run->trainer->worker_argv;
-    const char *exe = run->program ? run->exe : run->trainer->worker_exe;
+    const uni_value *argv = run->request.program ? run->request.program : run->trainer->worker_argv;
+    const char *exe = run->request.program ? run->request.exe : run->trainer->worker_exe;
     uni_value *files = uni_value_list();
     int status = exe ? add_file(files, exe) : 0;
     for (size_t i = 1; i < uni_list_size(argv) && status == 0; i++)

@@ -1,7 +1,9 @@
 /*
- * hosts_seal.c - what of a run over several hosts somebody in the network can read. The controller's own connections are sealed unless no_seal; what workers send to each
- * other is sealed with encrypt if it goes over our own collectives, and cannot be if it goes over a framework's own connections. That is said before the workers
- * start, and with encrypt refused. User's thread, but for say_readable (controller).
+ * hosts_seal.c - what of a run over several hosts somebody in the network can read. The
+ * controller's own connections are sealed unless no_seal; what workers send to each other is sealed
+ * with encrypt if it goes over our own collectives, and cannot be if it goes over a framework's own
+ * connections. That is said before the workers start, and with encrypt refused. User's thread, but
+ * for say_readable (controller).
  */
 #include <stdio.h>
 #include <string.h>
@@ -59,7 +61,7 @@ void uni__hosts_say_readable(uni__run *run, int num_hosts)
     int framework = framework_of(trainer);
     bool native = strcmp(trainer->options.backend, "native") == 0;
     char data[300] = "";
-    if (num_hosts < 2 || run->attempt > 1)
+    if (num_hosts < 2 || run->attempt.number > 1)
         return;
     if (framework >= 0)
         snprintf(data, sizeof data,

@@ -1,13 +1,15 @@
 /*
  * iterator.c - a run whose reports the caller takes one iteration at a time. User's thread.
  *
- * It follows results.jsonl like the sinks do. In lockstep mode asking for the next iteration lets the ranks go on from the one before.
+ * It follows results.jsonl like the sinks do. In lockstep mode asking for the next iteration lets
+ * the ranks go on from the one before.
  */
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "train/trainer_internal.h"
+#include "base/options.h"
 
 #define LOOK_UP_MS 100
 
@@ -21,10 +23,11 @@ struct uni_iterator {
     bool finished;
 };
 
-int uni_trainer_run_iterator(uni_trainer *trainer, const uni_run_options *asked, uni_iterator **out,
+int uni_trainer_run_iterator(uni_iterator **out, uni_trainer *trainer, const uni_run_options *asked,
                              uni_error *err)
 {
     *out = NULL;
+    UNI__OPTIONS(uni_run_options, asked, v1_checkpoints, err);
     if (!trainer->started)
         return uni_error_set(err, UNI_ESTATE,
                              "this trainer is not active: call start before run_iterator");
@@ -54,14 +57,6 @@ int uni_trainer_run_iterator(uni_trainer *trainer, const uni_run_options *asked,
     return 0;
 }
 
-static bool is_done(uni__run *run)
-{
-    pthread_mutex_lock(&run->done_lock);
-    bool done = run->done;
-    pthread_mutex_unlock(&run->done_lock);
-    return done;
-}
-
 static void release_taken(uni_iterator *iterator)
 {
     if (iterator->taken && iterator->run && iterator->trainer->options.lockstep)
@@ -73,7 +68,7 @@ static void release_taken(uni_iterator *iterator)
 static int conclude(uni_iterator *iterator, uni_error *err)
 {
     if (iterator->run) {
-        uni__run_wait(iterator->run);
+        uni__outcome_wait(&iterator->run->outcome);
         uni__follower_free(iterator->follower);
         iterator->follower = NULL;
         iterator->result = uni__run_end(iterator->run);
@@ -83,18 +78,13 @@ static int conclude(uni_iterator *iterator, uni_error *err)
     }
     if (!iterator->result)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the result");
-    const uni_error *failure = uni_result_error(iterator->result);
+    const uni_error *failure = uni_result_info_of(iterator->result)->error;
     if (failure->code < 0 && err)
         *err = *failure;
     return failure->code;
 }
 
-int uni_iterator_next(uni_iterator *iterator, const uni_reports **reports, uni_error *err)
-{
-    return uni_iterator_next_within(iterator, INFINITY, reports, err);
-}
-
-int uni_iterator_next_within(uni_iterator *iterator, double seconds, const uni_reports **reports,
+int uni_iterator_next_within(const uni_reports **reports, uni_iterator *iterator, double seconds,
                              uni_error *err)
 {
     double deadline = (double)uni__monotonic_ns() * 1e-9 + seconds;
@@ -103,7 +93,7 @@ int uni_iterator_next_within(uni_iterator *iterator, double seconds, const uni_r
         return conclude(iterator, err);
     release_taken(iterator);
     for (;;) {
-        bool done = is_done(iterator->run);
+        bool done = uni__outcome_is_over(&iterator->run->outcome);
         double left = (deadline - (double)uni__monotonic_ns() * 1e-9) * 1e3;
         int wait = done || left <= 0 ? 0 : left < LOOK_UP_MS ? (int)left + 1 : LOOK_UP_MS;
         int found = uni__follower_next(iterator->follower, wait, reports, err);
@@ -126,7 +116,7 @@ bool uni_iterator_is_finished(const uni_iterator *iterator)
     return iterator->finished;
 }
 
-int uni_iterator_result(uni_iterator *iterator, bool force, const uni_result **out, uni_error *err)
+int uni_iterator_result(const uni_result **out, uni_iterator *iterator, bool force, uni_error *err)
 {
     const uni_reports *ignored;
     *out = NULL;
@@ -134,7 +124,7 @@ int uni_iterator_result(uni_iterator *iterator, bool force, const uni_result **o
         return uni_error_set(err, UNI_ESTATE,
                              "the run is not over: take all reports first, or ask with force");
     int status;
-    while ((status = uni_iterator_next(iterator, &ignored, err)) > 0)
+    while ((status = uni_iterator_next(&ignored, iterator, err)) > 0)
         ;
     *out = iterator->result;
     return status;

@@ -1,9 +1,10 @@
 /*
  * main.c - uni_main: one program, driver and worker.
  *
- * In a worker: claim the session, run the functions that the controller names, one after the other (warm workers), exit when told to or
- * when the controller is gone. SIGTERM there means preemption: the handler marks the page and rings the controller, which lets all ranks stop at
- * the same iteration.
+ * In a worker: claim the session, run the functions that the controller names, one after the other
+ * (warm workers), exit when told to or when the controller is gone. SIGTERM there means preemption:
+ * the handler marks the page and rings the controller, which lets all ranks stop at the same
+ * iteration.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -14,6 +15,7 @@
 
 #include <unisono/trainer.h>
 
+#include "train/shared.h"
 #include "base/msgpack.h"
 #include "base/text.h"
 #include "checkpoint/dict.h"
@@ -46,17 +48,26 @@ static int call_by_name(void *context, uni_session *session, const char *name, u
     return uni_error_set(err, UNI_ENOTFOUND, "this program has no train function \"%s\"", name);
 }
 
-static int say_error(uni_session *session, const uni_error *error)
+/* failure: what the function left, or NULL. One that is too large is left out: the error itself
+ * must arrive. */
+static int say_error(uni_session *session, const uni_error *error, const uni_value *failure)
 {
-    uni__packer packer = { 0 };
+    uni__packer packer = { 0 }, left = { 0 };
     const char *message = error->message[0]
                               ? error->message
                               : "the train function returned an error without a message";
-    uni__pack_map(&packer, 2);
+    bool fits = failure && uni__pack_value(&left, failure, NULL) == 0 && !left.overflow &&
+                left.size <= UNI_FAILURE_MAX;
+    uni__pack_map(&packer, fits ? 3 : 2);
     uni__pack_string(&packer, "code", 4);
     uni__pack_int(&packer, error->code < 0 ? error->code : UNI_EFUNCTION);
     uni__pack_string(&packer, "message", 7);
     uni__pack_string(&packer, message, strlen(message));
+    if (fits) {
+        uni__pack_string(&packer, "failure", 7);
+        uni__pack_raw(&packer, left.data, left.size);
+    }
+    uni__packer_free(&left);
     int status = packer.overflow
                      ? UNI_ENOMEM
                      : uni__session_say(session, UNI__SAYS_ERROR, packer.data, packer.size, NULL);
@@ -64,7 +75,8 @@ static int say_error(uni_session *session, const uni_error *error)
     return status;
 }
 
-/* The result may hold arrays, so it travels in the form of a dictionary checkpoint. Takes the result. */
+/* The result may hold arrays, so it travels in the form of a dictionary checkpoint. Takes the
+ * result. */
 static int say_return(uni_session *session, uni_value *result)
 {
     uni_error err = { 0 };
@@ -81,23 +93,26 @@ static int say_return(uni_session *session, uni_value *result)
     if (status == 0)
         status = uni__session_say(session, UNI__SAYS_RETURN, bytes, size, &err);
     else
-        status = say_error(session, &err);
+        status = say_error(session, &err, NULL);
     free(bytes);
     uni_value_free(wrapped);
     return status;
 }
 
-static int run_function(uni_session *session, uni_worker_call call, void *context, const char *name)
+static int run_function(uni_session *session, uni__worker_call call, void *context,
+                        const char *name)
 {
     uni_error err = { 0 };
     uni_value *result = NULL;
     int status = call(context, session, name, &result, &err);
     fflush(NULL);
     if (status < 0) {
-        uni_value_free(result);
         err.code = err.code < 0 ? err.code : status;
-        fprintf(stderr, "unisono: rank %d: %s\n", uni_session_world_rank(session), err.message);
-        return say_error(session, &err);
+        fprintf(stderr, "unisono: rank %d: %s\n", uni_session_info_of(session)->world_rank,
+                err.message);
+        status = say_error(session, &err, result);
+        uni_value_free(result);
+        return status;
     }
     return say_return(session, result);
 }
@@ -114,7 +129,7 @@ static void write_to_log(const char *path)
     close(log);
 }
 
-static int serve(uni_session *session, uni_worker_call call, void *context)
+static int serve(uni_session *session, uni__worker_call call, void *context)
 {
     signalled_session = session;
     struct sigaction action = { .sa_handler = on_sigterm, .sa_flags = SA_RESTART };
@@ -134,7 +149,7 @@ static int serve(uni_session *session, uni_worker_call call, void *context)
     }
 }
 
-int uni_worker_serve(uni_worker_call call, void *context, uni_error *err)
+int uni__worker_serve(uni__worker_call call, void *context, uni_error *err)
 {
     uni_session *session = NULL;
     UNI_TRY(uni__session_claim(&session, err));
@@ -146,7 +161,8 @@ int uni_worker_serve(uni_worker_call call, void *context, uni_error *err)
     }
     int code = serve(session, call, context);
     signalled_session = NULL;
-    /* The caller may leave by _exit. All ranks have been told to end, so nobody is waited for in vain. */
+    /* The caller may leave by _exit. All ranks have been told to end, so nobody is waited for in
+     * vain. */
     if (code == 0)
         uni__comm_finish();
     uni__session_free(session);
@@ -156,14 +172,16 @@ int uni_worker_serve(uni_worker_call call, void *context, uni_error *err)
 int uni_main(int argc, char **argv, const uni_function *functions, uni_driver driver)
 {
     const char *variable = getenv("UNISONO_SESSION");
-    /* A program started by `unisono run` runs its driver; the session waits there for uni_session_open. */
+    /* A program started by `unisono run` runs its driver; the session waits there for
+     * uni_session_open. */
     if (variable && strncmp(variable, "1:f:", 4) == 0) {
         uni_error err = { 0 };
-        int code = uni_worker_serve(call_by_name, (void *)functions, &err);
+        int code = uni__worker_serve(call_by_name, (void *)functions, &err);
         if (code >= 0)
             exit(code);
-        if (err.code !=
-            UNI_ESTATE) { /* otherwise it is a child of a worker that inherited the variable: a driver like any other */
+        /* otherwise it is a child of a worker that inherited the variable: a driver like any
+         * other */
+        if (err.code != UNI_ESTATE) {
             fprintf(stderr, "unisono: %s\n", err.message);
             exit(EXIT_INTERNAL);
         }

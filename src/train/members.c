@@ -1,13 +1,17 @@
 /*
- * members.c - roles, and members that are restarted alone. Controller thread, but for the names of roles.
+ * members.c - roles, and members that are restarted alone. Controller thread, but for the names of
+ * roles.
  *
- * A run with parameter servers has one chief (the coordinator, rank 0), then its workers, then its servers, then maybe evaluators. They are connected
- * pair by pair, not by collectives, so the unit of restart is the member: a worker or a server that dies or freezes is ended and started again by
- * itself, with the same rank, and the others never stop. Only the chief's death ends the attempt. A member that dies again and again
- * within a second of its start is not started for ever: then the attempt fails with its cause.
+ * A run with parameter servers has one chief (the coordinator, rank 0), then its workers, then its
+ * servers, then maybe evaluators. They are connected pair by pair, not by collectives, so the unit
+ * of restart is the member: a worker or a server that dies or freezes is ended and started again by
+ * itself, with the same rank, and the others never stop. Only the chief's death ends the attempt. A
+ * member that dies again and again within a second of its start is not started for ever: then the
+ * attempt fails with its cause.
  *
- * When the chief has returned, members that have not done so by themselves soon (TensorFlow's servers never do) are ended; one that was just started again
- * and would wait for the chief's first word at once.
+ * When the chief has returned, members that have not done so by themselves soon (TensorFlow's
+ * servers never do) are ended; one that was just started again and would wait for the chief's first
+ * word at once.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -63,15 +67,11 @@ int uni__members_begin(uni__run *run, uni_error *err)
 
 static void note_restart(uni__run *run, int rank, const char *role, const uni__cause *cause)
 {
-    uni_value *record = uni_value_dict();
-    int status = uni_dict_take(record, "rank", uni_value_int(rank));
-    status |= uni_dict_take(record, "role", uni_value_string(role));
-    status |= uni_dict_take(record, "restarts", uni_value_int(run->ranks[rank].restarts));
-    status |= uni_dict_take(record, "message", uni_value_string(cause->message));
-    if (status == 0)
-        uni__run_note(run, "member", record, false);
-    else
-        uni_value_free(record);
+    uni__run_note(run, "member",
+                  UNI__DICT({ "rank", uni_value_int(rank) }, { "role", uni_value_string(role) },
+                            { "restarts", uni_value_int(run->ranks[rank].restarts) },
+                            { "message", uni_value_string(cause->message) }),
+                  false);
 }
 
 static bool is_usage_error(const uni__cause *cause)
@@ -85,7 +85,7 @@ static bool may_restart(uni__run *run, uni__rank *slot)
     int budget = run->trainer->options.max_failures;
     if (budget == UNI_NO_RETRIES)
         return false;
-    bool quick = uni__monotonic_ns() - slot->spawned_ns < QUICK_DEATH_NS;
+    bool quick = uni__monotonic_ns() - slot->worker->spawned_ns < QUICK_DEATH_NS;
     slot->quick_deaths = quick ? slot->quick_deaths + 1 : 0;
     return slot->quick_deaths <= (budget < 0 ? QUICK_DEATHS : budget);
 }
@@ -94,10 +94,11 @@ bool uni__member_lost(uni__run *run, int rank, uni__cause *cause)
 {
     uni__rank *slot = &run->ranks[rank];
     int index;
-    /* Over hosts every rank is in one MPI world, which cannot be entered twice: there the group is the unit. */
+    /* Over hosts every rank is in one MPI world, which cannot be entered twice: there the group is
+     * the unit. */
     if (!uni__run_is_member(run, rank) || run->state != UNI__RUN_RUNNING || run->trainer->hosts)
         return false;
-    if (run->ranks[0].state == UNI__RANK_DONE) {
+    if (run->ranks[0].done) {
         uni__run_rank_done(run, rank);
         return true;
     }
@@ -148,7 +149,7 @@ static void end_the_rest(void *context)
     if (!run || run->state != UNI__RUN_RUNNING)
         return;
     for (int i = 1; i < run->num_workers; i++)
-        if (run->ranks[i].pid && run->ranks[i].state != UNI__RANK_DONE)
+        if (run->ranks[i].worker->pid && !run->ranks[i].done)
             uni__group_kill(run->group, i, SIGKILL); /* its exit makes it done */
 }
 
@@ -156,9 +157,9 @@ static void end_the_rest(void *context)
 static void end_if_late(uni__run *run, int rank)
 {
     const uni__rank *slot = &run->ranks[rank];
-    bool unheard = slot->state == UNI__RANK_STARTED && !slot->hello && !run->program;
-    if (slot->restarts > 0 && (unheard || slot->asked_chief) && slot->state != UNI__RANK_DONE &&
-        slot->state != UNI__RANK_GONE)
+    bool unheard = slot->worker->state == UNI__WORKER_ORDERED && !run->request.program;
+    if (slot->restarts > 0 && (unheard || slot->asked_chief) && !slot->done &&
+        uni__worker_is_live(slot->worker))
         uni__group_kill(run->group, rank, SIGKILL); /* its exit makes it done */
 }
 
@@ -181,6 +182,6 @@ void uni__member_mailed(uni__run *run, int from, int to)
     if (from == 0 || to != 0)
         return;
     run->ranks[from].asked_chief = true;
-    if (run->ranks[0].state == UNI__RANK_DONE)
+    if (run->ranks[0].done)
         end_if_late(run, from);
 }

@@ -1,28 +1,27 @@
 /*
- * messages.c - what workers say during a run: reports, checkpoints, results, errors, lines on the report pipe. Controller thread.
+ * messages.c - what workers say during a run: reports, checkpoints, results, errors, lines on the
+ * report pipe. Controller thread.
  *
- * The report path is the hot one: the bytes go from the ring into results.jsonl's buffer, and a copy of the last ones is kept for the
- * result; nothing else is done unless a checkpoint waits for other ranks.
+ * The report path is the hot one: the bytes go from the ring into results.jsonl's buffer, and a
+ * copy of the last ones is kept for the result; nothing else is done unless a checkpoint waits for
+ * other ranks.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "base/shared.h"
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/msgpack.h"
 #include "checkpoint/stage.h"
 #include "train/hosts_internal.h"
 
+#define COPIES_MAX 16 /* of directories that wait for the disk, a rank */
+
 void uni__rank_forget(uni__rank *rank, int64_t resumed)
 {
-    /* The last report before the checkpoint that the next attempt begins from stays the rank's last until there is another one. */
+    /* The last report before the checkpoint that the next attempt begins from stays the rank's last
+     * until there is another one. */
     if (resumed == 0 || rank->reported > resumed) {
         free(rank->metrics);
         rank->metrics = NULL;
@@ -31,22 +30,19 @@ void uni__rank_forget(uni__rank *rank, int64_t resumed)
     free(rank->returned);
     rank->returned = NULL;
     rank->returned_size = 0;
+    uni_value_free(rank->failure);
+    rank->failure = NULL;
     rank->iteration = resumed;
     if (rank->reported > resumed)
         rank->reported = resumed;
-    rank->failed = false;
+    rank->done = rank->failed = false;
     rank->newest_until_ns = 0;
     rank->saves = 0;
+    rank->copies = 0;
     free(rank->incoming);
     rank->incoming = NULL;
-    if (rank->state != UNI__RANK_GONE)
-        return; /* a warm worker keeps its buffers */
-    for (int i = 0; i < UNI__SNAPSHOT_SLOTS; i++) {
-        if (rank->snapshots[i].memory)
-            munmap(rank->snapshots[i].memory, rank->snapshots[i].size);
-        rank->snapshots[i].memory = NULL;
-        rank->snapshots[i].size = 0;
-    }
+    uni__state_log_clear(&rank->state_log);
+    rank->state_patience = 0;
 }
 
 static void keep_metrics(uni__rank *rank, const uint8_t *metrics, size_t size)
@@ -66,8 +62,8 @@ static void keep_metrics(uni__rank *rank, const uint8_t *metrics, size_t size)
 static void release_start(uni__run *run)
 {
     for (int i = 0; i < run->num_workers; i++)
-        if (run->ranks[i].state != UNI__RANK_DONE && !uni__run_is_member(run, i) &&
-            run->ranks[i].iteration <= run->resume_iteration)
+        if (!run->ranks[i].done && !uni__run_is_member(run, i) &&
+            run->ranks[i].iteration <= run->attempt.start.iteration)
             return;
     uni__persist_unpin(run->persist);
 }
@@ -79,92 +75,62 @@ static void take_report(uni__run *run, int rank, int64_t iteration, const uint8_
     uni_error err = { 0 };
     if (run->writer_failed)
         return; /* the run is ending because of it: more tries would only cost time */
-    if (uni__results_writer_add(run->writer, run->attempt, rank, iteration, metrics, size, &err) <
-        0) {
+    if (uni__results_writer_add(run->writer, run->attempt.number, rank, iteration, metrics, size,
+                                &err) < 0) {
         uni__run_writer_failed(run, &err);
         return;
     }
     from->iteration = from->reported = iteration;
-    run->last_report_ns = 0; /* "just now": the clock is read once a round, in control.c */
-    if (iteration > run->progress_mark)
-        run->progress_mark = iteration;
+    run->attempt.last_report_ns = 0; /* "just now": the clock is read once a round, in control.c */
+    if (iteration > run->outcome.progress.iteration)
+        run->outcome.progress.iteration = iteration;
     keep_metrics(from, metrics, size);
-    if (run->pinned)
+    if (run->attempt.start.pinned)
         release_start(run);
     if (uni__persist_is_waiting(run->persist))
         uni__persist_moved(run->persist, rank, iteration, metrics, size);
 }
 
-static void say_broken(uni__run *run, int rank, const char *what)
+void uni__run_broken(uni__run *run, int rank, const char *sentence)
 {
-    uni__cause cause = uni__cause_new(run, UNI__CAUSE_INTERNAL, rank, UNI_EPEER);
-    snprintf(cause.message, sizeof cause.message,
-             "rank %d (pid %d) sent something that is not understood: %.800s", rank, cause.pid,
-             what);
+    uni__cause cause = uni__cause_new(run, UNI__CAUSE_INTERNAL, rank, UNI_EPEER,
+                                      "rank %d (pid %d) broke the protocol: %.800s", rank,
+                                      run->ranks[rank].worker->pid, sentence);
     uni__run_fail(run, &cause);
 }
 
-static void take_checkpoint(uni__run *run, int rank, const uni_value *message)
+static void take_checkpoint(uni__run *run, int rank, const uint8_t *payload, size_t size)
 {
-    int64_t iteration = uni_dict_get_int(message, "iteration", 0);
-    bool alone = uni_dict_get_bool(message, "alone", false);
-    const char *path = uni_dict_get_string(message, "path", NULL);
-    if (path) {
-        char *came = uni__hosts_take_directory(run, rank);
-        path = came ? came : path;
-        uni__persist_add_directory(run->persist, rank, iteration, alone, path,
-                                   !uni__stage_owns(run->staging_dir, path));
-        free(came);
+    uni_error err = { 0 };
+    uni__handed part;
+    if (uni__handed_read(&part, run->group, rank, payload, size, &err) < 0) {
+        uni__run_broken(run, rank, err.message);
         return;
     }
-    int64_t slot = uni_dict_get_int(message, "slot", -1),
-            size = uni_dict_get_int(message, "size", -1);
-    if (slot < 0 || slot >= UNI__SNAPSHOT_SLOTS || size <= 0) {
-        say_broken(run, rank, "a checkpoint without contents");
-        return;
+    char *came = part.path ? uni__hosts_take_directory(run, rank) : NULL;
+    uni__rank_place place;
+    part.path = came ? came : part.path;
+    part.copy = part.path && !uni__stage_owns(run->places.staging_dir, part.path);
+    if (part.copy && uni__group_place(run->group, rank, &place)) {
+        uni__run_broken(run, rank, "it sent a checkpoint outside of the staging directory");
+    } else {
+        run->ranks[rank].saves += part.alone && !part.path;
+        uni__persist_add(run->persist, &part);
     }
-    /* Its descriptor was passed before this message was published. */
-    if ((size_t)size > run->ranks[rank].snapshots[slot].size)
-        uni__group_pull(run->group, rank);
-    if ((size_t)size > run->ranks[rank].snapshots[slot].size) {
-        say_broken(run, rank, "a checkpoint without its buffer");
-        return;
-    }
-    run->ranks[rank].saves += alone;
-    uni__persist_add_dict(run->persist, rank, iteration, alone, (int)slot,
-                          run->ranks[rank].snapshots[slot].memory, (size_t)size);
+    uni__handed_clear(&part);
+    free(came);
 }
 
-bool uni__rank_take_snapshot(uni__rank *rank, const uni__wire_frame *frame)
-{
-    if (frame->type < 1 || frame->type > UNI__SNAPSHOT_SLOTS || frame->num_fds == 0)
-        return false;
-    uni__rank_buffer *snapshot = &rank->snapshots[frame->type - 1];
-    struct stat info;
-    int fd = frame->fds[0], seals = fcntl(fd, F_GET_SEALS);
-    /* Only sealed memory: a worker that shortened it would make us fault. */
-    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &info) < 0 || info.st_size <= 0)
-        return true;
-    void *memory = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED)
-        return true; /* the checkpoint that needs it says so */
-    if (snapshot->memory)
-        munmap(snapshot->memory, snapshot->size);
-    snapshot->memory = memory;
-    snapshot->size = (size_t)info.st_size;
-    return true;
-}
-
-/* From one rank to another, or to all others: we only carry it, with the sender's rank in place of the address. A rank that is
- * still starting finds it on its channel. */
-static void relay(uni__run *run, int from, const uni__wire_frame *frame)
+/* From one rank to another, or to all others: we only carry it, with the sender's rank in place of
+ * the address. A rank that is still starting finds it on its channel. */
+void uni__run_mail(uni__run *run, int from, const uni__wire_frame *frame)
 {
     uni_error err = { 0 };
     struct {
         int32_t rank;
     } address;
     if (frame->size < sizeof address) {
-        say_broken(run, from, "a message to another rank without its address");
+        uni__run_broken(run, from, "it sent a message to another rank without its address");
         return;
     }
     memcpy(&address, frame->payload, sizeof address);
@@ -177,7 +143,7 @@ static void relay(uni__run *run, int from, const uni__wire_frame *frame)
     memcpy(copy, &sender, sizeof sender);
     for (int to = 0; to < run->num_workers; to++)
         if (to != from && (address.rank < 0 || address.rank == to) &&
-            run->ranks[to].state != UNI__RANK_GONE &&
+            uni__worker_is_live(run->ranks[to].worker) &&
             uni__group_send(run->group, to, UNI__TO_WORKER_PEER, copy, frame->size,
                             frame->num_fds > 0 ? frame->fds[0] : -1, &err) < 0 &&
             err.code != UNI_EPEER)
@@ -186,25 +152,19 @@ static void relay(uni__run *run, int from, const uni__wire_frame *frame)
     free(copy);
 }
 
-void uni__run_channel(uni__run *run, int rank, uni__wire_frame *frame)
-{
-    if (frame->type == UNI__PASSES_TO_PEER)
-        relay(run, rank, frame);
-    else if (!uni__rank_take_snapshot(&run->ranks[rank], frame))
-        say_broken(run, rank, "a frame of an unknown kind on its channel");
-}
-
 static void take_error(uni__run *run, int rank, const uni_value *message)
 {
-    uni__cause cause = uni__cause_new(run, UNI__CAUSE_ERROR, rank, UNI_EFUNCTION);
     int code = (int)uni_dict_get_int(message, "code", UNI_EFUNCTION);
     run->ranks[rank].failed = true;
-    snprintf(cause.message, sizeof cause.message,
-             "the train function failed on rank %d (%s): %.800s", rank, uni_status_name(code),
-             uni_dict_get_string(message, "message", ""));
+    uni_value_free(run->ranks[rank].failure);
+    run->ranks[rank].failure = uni_value_copy(uni_dict_get(message, "failure"));
+    uni__cause cause =
+        uni__cause_new(run, UNI__CAUSE_ERROR, rank, UNI_EFUNCTION,
+                       "the train function failed on rank %d (%s): %.800s", rank,
+                       uni_status_name(code), uni_dict_get_string(message, "message", ""));
     /* An error because a peer is frozen is that peer's doing. */
     uni__hosts_blame(run, &cause);
-    if (run->stopping != UNI__NOT_STOPPING) {
+    if (run->stop.reason != UNI__NOT_STOPPING) {
         uni__run_tell(run, UNI_EVENT_WARNING, rank, "while stopping: %s", cause.message);
         uni__run_rank_done(run, rank);
         return;
@@ -222,27 +182,20 @@ static void take_return(uni__run *run, int rank, const uint8_t *payload, size_t 
     if (from->returned)
         memcpy(from->returned, payload, size);
     uni__run_rank_done(run, rank);
+    uni__first_cause_look(run);
 }
 
 static void take_hello(uni__run *run, int rank)
 {
-    uni__rank *from = &run->ranks[rank];
-    from->hello = true;
-    if (from->state == UNI__RANK_STARTED)
-        from->state = UNI__RANK_RUNNING;
-    if (run->program)
+    if (run->request.program)
         return;
     for (int i = 0; i < run->num_workers; i++)
-        if (!run->ranks[i].hello)
+        if (!uni__worker_has_greeted(run->ranks[i].worker))
             return;
-    if (from->restarts > 0)
+    if (run->ranks[rank].restarts > 0)
         return; /* one member again: the others have been here all the time */
-    double ms = (double)(uni__monotonic_ns() - run->attempt_ns) * 1e-6;
-    uni_value *record = uni_value_dict();
-    if (uni_dict_take(record, "ms", uni_value_float(ms)) == 0)
-        uni__run_note(run, "started", record, false);
-    else
-        uni_value_free(record);
+    double ms = (double)(uni__monotonic_ns() - run->attempt.begun_ns) * 1e-6;
+    uni__run_note(run, "started", UNI__DICT({ "ms", uni_value_float(ms) }), false);
     uni__run_tell(run, UNI_EVENT_WORKERS, -1, "%d worker%s started in %.1f ms", run->num_workers,
                   run->num_workers == 1 ? "" : "s", ms);
 }
@@ -252,13 +205,14 @@ void uni__run_message(uni__run *run, int rank, int type, const uint8_t *payload,
     uni_value *message = NULL;
     uni_error err = { 0 };
     if (type == UNI__SAYS_REPORT) {
-        int64_t iteration;
-        if (size < sizeof iteration) {
-            say_broken(run, rank, "a report without its number");
+        uni__report_parts report;
+        if (uni__report_split(&report, payload, size, &err) < 0) {
+            uni__run_broken(run, rank, err.message);
             return;
         }
-        memcpy(&iteration, payload, sizeof iteration);
-        take_report(run, rank, iteration, payload + sizeof iteration, size - sizeof iteration);
+        if (report.state.size > 0)
+            uni__run_note_state(run, rank, report.iteration, report.state.bytes, report.state.size);
+        take_report(run, rank, report.iteration, report.metrics, report.metrics_size);
         return;
     }
     switch (type) {
@@ -269,104 +223,98 @@ void uni__run_message(uni__run *run, int rank, int type, const uint8_t *payload,
         take_return(run, rank, payload, size);
         break;
     case UNI__SAYS_CLOSED:
-        run->ranks[rank].session_closed = true;
+        run->ranks[rank].ended_ns = uni__monotonic_ns();
         break;
     case UNI__SAYS_NEWEST:
         uni__newest_asked(run, rank, payload, size);
         break;
     case UNI__SAYS_CHECKPOINT:
+        take_checkpoint(run, rank, payload, size);
+        break;
     case UNI__SAYS_ERROR:
-        if (uni_msgpack_read(&message, payload, size, &err) < 0)
-            say_broken(run, rank, err.message);
-        else if (type == UNI__SAYS_CHECKPOINT)
-            take_checkpoint(run, rank, message);
+        if (uni__msgpack_read(&message, payload, size, &err) < 0)
+            uni__run_broken(run, rank, err.message);
         else
             take_error(run, rank, message);
         uni_value_free(message);
-        break;
-    default:
-        say_broken(run, rank, "a message of an unknown kind");
         break;
     }
 }
 
 /* ---- programs that do not link the library: JSON lines on a descriptor ---- */
 
-/* Puts the numbers named in {"loss": "NaN"} back where JSON could not carry them. */
-int uni__restore_nonfinite(uni_value *metrics, const uni_value *nonfinite)
-{
-    int status = 0;
-    for (size_t i = 0; i < uni_dict_size(nonfinite); i++) {
-        const char *text = uni_value_as_string(uni_dict_value_at(nonfinite, i), "NaN");
-        double number = text[0] == '-' ? -INFINITY : text[0] == 'I' ? INFINITY : NAN;
-        status |= uni_dict_take(metrics, uni_dict_key_at(nonfinite, i), uni_value_float(number));
-    }
-    return status;
-}
-
 /* The same keys as a linked worker's session fills in. */
 static int autofill(uni__run *run, int rank, uni_value *metrics)
 {
     uni__rank *from = &run->ranks[rank];
-    uint64_t now = uni__monotonic_ns();
+    uint64_t now = uni__monotonic_ns(),
+             since = from->line_ns ? from->line_ns : from->worker->spawned_ns;
     int status = uni_dict_take(metrics, "_timestamp", uni_value_int((int64_t)uni__wall_seconds()));
     if (!uni_dict_get(metrics, "_time_this_iter_s"))
         status |= uni_dict_take(metrics, "_time_this_iter_s",
-                                uni_value_float((double)(now - from->spawned_ns) * 1e-9));
-    from->spawned_ns = now;
+                                uni_value_float((double)(now - since) * 1e-9));
+    from->line_ns = now;
     status |= uni_dict_take(metrics, "_training_iteration", uni_value_int(from->iteration + 1));
     return status;
 }
 
-static int report_line(uni__run *run, int rank, const uni_value *line, uni_error *err)
+/* The checkpoint of a report line. What another host names is a path there, so its files have come
+ * over the connection, or it is in the staging directory that both see. */
+static void add_named(uni__run *run, int rank, int64_t iteration, const uni__line *line)
 {
-    const uni_value *given = uni_dict_get(line, "metrics");
-    const char *staged = uni_dict_get_string(line, "staged", NULL),
-               *directory = uni_dict_get_string(line, "checkpoint", NULL);
-    if (uni_value_type_of(line) != UNI_TYPE_DICT ||
-        (given && uni_value_type_of(given) != UNI_TYPE_DICT))
-        return uni_error_set(err, UNI_EFORMAT,
-                             "a report line must be a JSON object such as {\"loss\": 0.3}");
-    if (given && uni_dict_get_bool(line, "disk_full", false)) { /* `unisono report` failed by it */
-        run->ranks[rank].disk_full = true;
-        return 0;
+    char *came = uni__hosts_take_directory(run, rank);
+    const char *path = came ? came : line->path, *why = NULL;
+    bool owned = (came || line->staged) && uni__stage_owns(run->places.staging_dir, path);
+    uni__rank_place place;
+    if (!owned && uni__group_place(run->group, rank, &place))
+        why = "its host sent no files for it";
+    else if (!owned && run->ranks[rank].copies >= COPIES_MAX)
+        why = "the rank names directories faster than they can be copied";
+    if (why && !run->ranks[rank].drop_said) {
+        run->ranks[rank].drop_said = true;
+        uni__run_tell(run, UNI_EVENT_WARNING, rank,
+                      "the checkpoint of rank %d at iteration %lld (%s) is dropped (said once): %s",
+                      rank, (long long)iteration, path, why);
+    } else if (!why) {
+        run->ranks[rank].copies += !owned;
+        uni__persist_add(run->persist, &(uni__handed){ .rank = rank,
+                                                       .life = run->ranks[rank].worker->life,
+                                                       .iteration = iteration,
+                                                       .path = path,
+                                                       .slot = -1,
+                                                       .copy = !owned });
     }
-    uni_value *metrics = uni_value_copy(given ? given : line);
-    if (!metrics ||
-        (given && uni__restore_nonfinite(metrics, uni_dict_get(line, "nonfinite")) < 0) ||
-        autofill(run, rank, metrics) < 0) {
-        uni_value_free(metrics);
-        return uni_error_set(err, UNI_ENOMEM, "no memory for a report");
-    }
+    free(came);
+}
+
+static int report_line(uni__run *run, int rank, uni__line *line, uni_error *err)
+{
     void *bytes = NULL;
     size_t size = 0;
     int64_t iteration = run->ranks[rank].iteration + 1;
-    int status = uni_msgpack_write(&bytes, &size, metrics, err);
-    uni_value_free(metrics);
-    if (status < 0)
-        return status;
-    if (given && staged)
-        uni__persist_add_directory(run->persist, rank, iteration, false, staged,
-                                   !uni__stage_owns(run->staging_dir, staged));
-    else if (given && directory)
-        uni__persist_add_directory(run->persist, rank, iteration, false, directory, true);
+    if (autofill(run, rank, line->metrics) < 0)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a report");
+    UNI_TRY(uni__msgpack_write(&bytes, &size, line->metrics, err));
+    if (line->path)
+        add_named(run, rank, iteration, line);
     take_report(run, rank, iteration, bytes, size);
     free(bytes);
     return 0;
 }
 
-void uni__run_line(uni__run *run, int rank, const char *line, size_t size)
+void uni__run_line(uni__run *run, int rank, const char *text, size_t size)
 {
-    uni_value *parsed = NULL;
+    uni__line line;
     uni_error err = { 0 };
-    int status = line ? uni__json_read_python(&parsed, line, size, &err)
-                      : uni_error_set(&err, UNI_ELIMIT, "a report line is longer than 1 MiB");
-    if (status == 0)
-        status = report_line(run, rank, parsed, &err);
-    uni_value_free(parsed);
-    if (status == 0 || run->bad_lines_said)
+    int status = uni__line_read(&line, text, size, &err);
+    if (status == 0 && line.disk_full) /* `unisono report` failed by it */
+        run->ranks[rank].disk_full = true;
+    else if (status == 0)
+        status = report_line(run, rank, &line, &err);
+    uni__line_clear(&line);
+    if (status == 0 || run->said.bad_lines)
         return;
-    run->bad_lines_said = true;
+    run->said.bad_lines = true;
     uni__run_tell(run, UNI_EVENT_WARNING, rank,
                   "rank %d wrote a report line that is left out (said once): %s", rank,
                   err.message);

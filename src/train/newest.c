@@ -1,14 +1,16 @@
 /*
- * newest.c - answers a worker that asks for the newest checkpoint of its run (session_checkpoint.c). Controller thread.
+ * newest.c - answers a worker that asks for the newest checkpoint of its run
+ * (session_checkpoint.c). Controller thread.
  *
- * The promise is "the most recently saved one, at once, on every rank". A rank may have learned of another rank's save by means of its own (a barrier), so
- * the answer comes after everything that any rank has published by now was read, and after the persist thread has completed it. A checkpoint that still
- * waits for the report of some rank is waited for only by ranks that have reported that iteration themselves, and not for ever. A rank that has called
- * save_checkpoint means rank 0's dictionary of the same call: it waits until rank 0 has called it as often.
+ * The promise is "the most recently saved one, at once, on every rank". A rank may have learned of
+ * another rank's save by means of its own (a barrier), so the answer comes after everything that
+ * any rank has published by now was read, and after the persist thread has completed it. A
+ * checkpoint that still waits for the report of some rank is waited for only by ranks that have
+ * reported that iteration themselves, and not for ever. A rank that has called save_checkpoint
+ * means rank 0's dictionary of the same call: it waits until rank 0 has called it as often.
  */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "train/hosts_internal.h"
@@ -35,14 +37,14 @@ void uni__newest_answer(uni__run *run, int rank, uint32_t serial, const char *te
     } mail = { .header = { .rank = UNI__CONTROLLER } };
     uni_error err = { 0 };
     snprintf(mail.header.key, sizeof mail.header.key, UNI__NEWEST_KEY, serial);
-    uni__view view;
-    uni__rank_view(run, rank, &view);
-    if (view.remote && !view.shared && text[0] && text[0] != '!')
+    uni__rank_place place;
+    if (uni__group_place(run->group, rank, &place) && !place.shares_storage && text[0] &&
+        text[0] != '!')
         text = "!the checkpoint is complete, but this rank's host does not see the storage that it "
                "is in: use storage that all hosts share";
     size_t length = strnlen(text, sizeof mail.text - 1);
     memcpy(mail.text, text, length);
-    if (run->ranks[rank].state != UNI__RANK_GONE &&
+    if (uni__worker_is_live(run->ranks[rank].worker) &&
         uni__group_send(run->group, rank, UNI__TO_WORKER_PEER, &mail, sizeof mail.header + length,
                         fd, &err) < 0 &&
         err.code != UNI_EPEER)
@@ -52,10 +54,11 @@ void uni__newest_answer(uni__run *run, int rank, uint32_t serial, const char *te
 
 static bool is_at_work(const uni__rank *rank)
 {
-    return rank->state != UNI__RANK_DONE && rank->state != UNI__RANK_GONE && !rank->failed;
+    return !rank->done && !rank->failed && uni__worker_is_live(rank->worker);
 }
 
-/* What a rank waits for that asks for the newest checkpoint, as an answer to give when it takes too long; false: nothing. */
+/* What a rank waits for that asks for the newest checkpoint, as an answer to give when it takes too
+ * long; false: nothing. */
 static bool waits(const uni__run *run, const uni__rank *from, char sentence[256])
 {
     int64_t iteration;
@@ -97,7 +100,8 @@ void uni__newest_look(uni__run *run)
         asked |= run->ranks[i].newest_until_ns != 0;
     if (!asked || run->state != UNI__RUN_RUNNING)
         return;
-    /* Rings that were read in this round before the question came may hold the save that it is about. */
+    /* Rings that were read in this round before the question came may hold the save that it is
+     * about. */
     for (int i = 0; i < run->num_workers; i++)
         uni__group_drain(run->group, i);
     uint64_t now = uni__monotonic_ns();

@@ -1,11 +1,11 @@
 /*
  * persist.c - completing checkpoints without stopping training.
  *
- * The controller thread decides (which parts belong together, when all live ranks have passed the iteration), the persist
- * thread (persist_thread.c) does what touches the disk. A worker gets its buffer and its turn back when its part is in the staging directory. This file is
- * the controller thread's side.
+ * The controller thread decides (which parts belong together, when all live ranks have passed the
+ * iteration), the persist thread (persist_thread.c) does what touches the disk. A worker gets its
+ * buffer and its turn back when its part is in the staging directory. This file is the controller
+ * thread's side.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +13,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "checkpoint/dict.h"
 #include "train/persist.h"
+
+#define ALONE_NS 1000000000ull /* that one waits for the state of other ranks */
 
 static void no_memory(uni__persist *persist)
 {
@@ -56,7 +57,8 @@ static void ask(uni__persist *persist, uni__persist_job request)
 
 const uni__checkpoint_info *uni__persist_latest(const uni__persist *persist)
 {
-    return persist->run->v1 ? uni__store_latest(persist->store) : uni__store_resume(persist->store);
+    return persist->run->request.v1 ? uni__store_latest(persist->store)
+                                    : uni__store_resume(persist->store);
 }
 
 /* ---- for the controller thread ---- */
@@ -72,8 +74,8 @@ int uni__persist_start(uni__persist **out, uni__run *run, uni_error *err)
     pthread_mutex_init(&persist->lock, NULL);
     pthread_cond_init(&persist->more, NULL);
     int status = uni__store_open(&persist->store,
-                                 &(uni__store_options){ .run_dir = run->dir,
-                                                        .policy = &run->policy,
+                                 &(uni__store_options){ .run_dir = run->places.dir,
+                                                        .policy = &run->request.policy,
                                                         .completed = uni__persist_note_completed,
                                                         .removed = uni__persist_note_removed,
                                                         .context = persist },
@@ -89,115 +91,171 @@ int uni__persist_start(uni__persist **out, uni__run *run, uni_error *err)
         return status;
     }
     const char *staging = uni__store_staging_dir(persist->store);
-    run->staging_dir = strdup(staging);
+    run->places.staging_dir = strdup(staging);
     const uni__checkpoint_info *latest = uni__persist_latest(persist),
                                *best = uni__store_best(persist->store);
-    snprintf(run->latest_path, sizeof run->latest_path, "%s", latest ? latest->path : "");
-    snprintf(run->best_path, sizeof run->best_path, "%s", best ? best->path : "");
+    snprintf(run->outcome.latest_path, sizeof run->outcome.latest_path, "%s",
+             latest ? latest->path : "");
+    snprintf(run->outcome.best_path, sizeof run->outcome.best_path, "%s", best ? best->path : "");
     *out = persist;
     return 0;
 }
 
-static bool add_rank(uni__persist_checkpoint *checkpoint, int rank)
+static bool add_giver(uni__persist_checkpoint *checkpoint, const uni__handed *part)
 {
-    int *grown =
-        realloc(checkpoint->ranks, ((size_t)checkpoint->num_ranks + 1) * sizeof *checkpoint->ranks);
+    struct uni__giver *grown =
+        realloc(checkpoint->givers, ((size_t)checkpoint->num_givers + 1) * sizeof *grown);
     if (!grown)
         return false;
-    checkpoint->ranks = grown;
-    checkpoint->ranks[checkpoint->num_ranks++] = rank;
+    checkpoint->givers = grown;
+    grown[checkpoint->num_givers++] = (struct uni__giver){ part->rank, part->life };
     return true;
 }
 
-/* The checkpoint of that iteration that still gathers parts, or a new one. */
-static uni__persist_checkpoint *gather(uni__persist *persist, int rank, int64_t iteration,
-                                       bool alone)
+static bool keep_own_state(uni__persist_checkpoint *checkpoint, uni__state_section state)
 {
-    for (uni__persist_checkpoint *at = persist->waiting; at && !alone; at = at->next)
-        if (at->iteration == iteration && !at->alone) {
-            if (rank < at->metrics_rank)
-                at->metrics_rank = rank;
-            return add_rank(at, rank) ? at : NULL;
+    if (state.size == 0)
+        return true;
+    checkpoint->own_state = malloc(state.size);
+    checkpoint->own_state_size = state.size;
+    if (checkpoint->own_state)
+        memcpy(checkpoint->own_state, state.bytes, state.size);
+    return checkpoint->own_state != NULL;
+}
+
+void uni__persist_checkpoint_free(uni__persist_checkpoint *checkpoint)
+{
+    uni_value_free(checkpoint->scores);
+    if (checkpoint->memory_fd >= 0)
+        close(checkpoint->memory_fd);
+    free(checkpoint->metrics);
+    free(checkpoint->own_state);
+    free(checkpoint->state);
+    free(checkpoint->givers);
+    free(checkpoint);
+}
+
+/* The checkpoint of that iteration that still gathers parts, or a new one. */
+static uni__persist_checkpoint *gather(uni__persist *persist, const uni__handed *part)
+{
+    for (uni__persist_checkpoint *at = persist->waiting; at && !part->alone; at = at->next)
+        if (at->iteration == part->iteration && !at->alone) {
+            if (part->rank < at->metrics_rank)
+                at->metrics_rank = part->rank;
+            return add_giver(at, part) ? at : NULL;
         }
     uni__persist_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
-    if (!checkpoint || !add_rank(checkpoint, rank)) {
-        free(checkpoint);
+    if (!checkpoint)
+        return NULL;
+    checkpoint->memory_fd = -1;
+    checkpoint->iteration = part->iteration;
+    checkpoint->attempt = persist->run->attempt.number;
+    checkpoint->alone = part->alone;
+    checkpoint->metrics_rank = part->rank;
+    checkpoint->timestamp = uni__wall_seconds();
+    checkpoint->since_ns = uni__monotonic_ns();
+    if (!add_giver(checkpoint, part) || !keep_own_state(checkpoint, part->state)) {
+        uni__persist_checkpoint_free(checkpoint);
         return NULL;
     }
-    checkpoint->memory_fd = -1;
-    checkpoint->iteration = iteration;
-    checkpoint->attempt = persist->run->attempt;
-    checkpoint->alone = alone;
-    checkpoint->metrics_rank = rank;
-    checkpoint->timestamp = uni__wall_seconds();
-    if (!alone) {
-        checkpoint->next = persist->waiting;
-        persist->waiting = checkpoint;
-    }
+    checkpoint->next = persist->waiting;
+    persist->waiting = checkpoint;
     return checkpoint;
 }
 
-static void add(uni__persist *persist, uni__persist_job request, int64_t iteration, bool alone)
+void uni__persist_add(uni__persist *persist, const uni__handed *given)
 {
-    request.attempt = persist->run->attempt;
-    request.checkpoint = gather(persist, request.rank, iteration, alone);
-    uni__persist_job *part = new_job(request), *commit = NULL;
-    if (alone)
-        commit = new_job(
-            (uni__persist_job){ .kind = UNI__PERSIST_COMMIT, .checkpoint = request.checkpoint });
-    if (!request.checkpoint || !part || (alone && !commit) ||
-        (request.kind == UNI__PERSIST_ADD_DIRECTORY && !request.path)) {
-        no_memory(persist);
-        if (alone && request.checkpoint) { /* has nothing yet; others are in the list */
-            free(request.checkpoint->ranks);
-            free(request.checkpoint);
-        }
-        free(request.path);
+    uni__persist_checkpoint *checkpoint = gather(persist, given);
+    char *path = given->path ? strdup(given->path) : NULL;
+    uni__persist_job *part = new_job((uni__persist_job){
+        .kind = given->path ? UNI__PERSIST_ADD_DIRECTORY : UNI__PERSIST_ADD_DICT,
+        .checkpoint = checkpoint,
+        .rank = given->rank,
+        .life = given->life,
+        .slot = given->slot,
+        .region = uni__region_ref(given->region),
+        .size = given->size,
+        .path = path,
+        .copy = given->copy });
+    if (!checkpoint || !part || (given->path && !path)) {
+        no_memory(persist); /* what is in the list is given up with the attempt */
+        uni__region_unref(given->region);
+        free(path);
         free(part);
-        free(commit);
         return;
     }
     enqueue(persist, part);
-    if (commit)
-        enqueue(persist, commit);
-}
-
-void uni__persist_add_dict(uni__persist *persist, int rank, int64_t iteration, bool alone, int slot,
-                           const void *memory, size_t size)
-{
-    add(persist,
-        (uni__persist_job){ .kind = UNI__PERSIST_ADD_DICT,
-                            .rank = rank,
-                            .slot = slot,
-                            .memory = memory,
-                            .size = size },
-        iteration, alone);
-}
-
-void uni__persist_add_directory(uni__persist *persist, int rank, int64_t iteration, bool alone,
-                                const char *path, bool copy)
-{
-    add(persist,
-        (uni__persist_job){ .kind = UNI__PERSIST_ADD_DIRECTORY,
-                            .rank = rank,
-                            .slot = -1,
-                            .path = strdup(path),
-                            .copy = copy },
-        iteration, alone);
+    if (given->alone)
+        uni__persist_moved(persist, given->rank, 0, NULL, 0);
 }
 
 static bool has_passed(const uni__run *run, int rank, int64_t iteration)
 {
-    return run->ranks[rank].state == UNI__RANK_DONE || run->ranks[rank].iteration >= iteration ||
+    return run->ranks[rank].done || run->ranks[rank].iteration >= iteration ||
            uni__run_is_member(run, rank);
 }
 
-static bool all_passed(const uni__run *run, int64_t iteration)
+/* Whether a checkpoint waits for that rank. One that is alone needs no reports, but the state of
+ * ranks that have some. */
+static bool awaits(const uni__run *run, const uni__persist_checkpoint *checkpoint, int rank)
 {
-    for (int i = 0; i < run->num_workers; i++)
-        if (!has_passed(run, i, iteration))
-            return false;
-    return true;
+    return !has_passed(run, rank, checkpoint->iteration) &&
+           (!checkpoint->alone ||
+            (run->ranks[rank].state_log.count > 0 && uni__worker_is_live(run->ranks[rank].worker)));
+}
+
+/* The first rank that it waits for; only_gone: and that will never come. -1: none. */
+static int missing_rank(const uni__run *run, const uni__persist_checkpoint *checkpoint,
+                        bool only_gone)
+{
+    for (int i = 0; i < run->num_workers; i++) {
+        const uni__rank *rank = &run->ranks[i];
+        bool gone = rank->failed || !rank->worker->pid || rank->worker->stopped_ns ||
+                    rank->warned_silent || rank->host_silent;
+        if (awaits(run, checkpoint, i) && (gone || !only_gone))
+            return i;
+    }
+    return -1;
+}
+
+/* The state of all ranks at its iteration. */
+static int collect_state(const uni__run *run, uni__persist_checkpoint *checkpoint, uni_error *err)
+{
+    int count = run->num_workers;
+    uni__state_section *sections = calloc((size_t)count, sizeof *sections);
+    if (!sections)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the state of %d ranks", count);
+    for (int i = 0; i < count; i++)
+        sections[i] = uni__state_log_at(&run->ranks[i].state_log, checkpoint->iteration);
+    if (checkpoint->own_state)
+        sections[checkpoint->metrics_rank] =
+            (uni__state_section){ checkpoint->own_state, checkpoint->own_state_size };
+    int status = uni__state_pack(&checkpoint->state, &checkpoint->state_size, sections, count, err);
+    free(sections);
+    return status;
+}
+
+/* Takes the checkpoint out of the list, and has it completed. */
+static void complete(uni__persist *persist, uni__persist_checkpoint **link)
+{
+    uni__persist_checkpoint *checkpoint = *link;
+    uni_error err = { 0 };
+    uni__persist_job_kind kind = UNI__PERSIST_COMMIT;
+    *link = checkpoint->next;
+    if (collect_state(persist->run, checkpoint, &err) < 0) {
+        uni__run_fatal(persist->run, UNI__CAUSE_CHECKPOINT, &err);
+        kind = UNI__PERSIST_GIVE_UP;
+    }
+    ask(persist, (uni__persist_job){ .kind = kind, .checkpoint = checkpoint });
+}
+
+void uni__persist_look(uni__persist *persist, uint64_t now)
+{
+    for (uni__persist_checkpoint **link = &persist->waiting; *link;)
+        if ((*link)->alone && now - (*link)->since_ns > ALONE_NS)
+            complete(persist, link);
+        else
+            link = &(*link)->next;
 }
 
 void uni__persist_moved(uni__persist *persist, int rank, int64_t iteration, const void *metrics,
@@ -212,31 +270,16 @@ void uni__persist_moved(uni__persist *persist, int rank, int64_t iteration, cons
             if (checkpoint->metrics)
                 memcpy(checkpoint->metrics, metrics, size);
         }
-        if (!all_passed(persist->run, checkpoint->iteration)) {
+        if (missing_rank(persist->run, checkpoint, false) >= 0)
             link = &checkpoint->next;
-            continue;
-        }
-        *link = checkpoint->next;
-        ask(persist, (uni__persist_job){ .kind = UNI__PERSIST_COMMIT, .checkpoint = checkpoint });
+        else
+            complete(persist, link);
     }
 }
 
 bool uni__persist_is_waiting(const uni__persist *persist)
 {
     return persist->waiting != NULL;
-}
-
-/* The first rank that has not reported that iteration; only_gone: and never will. -1: none. */
-static int missing_rank(const uni__run *run, int64_t iteration, bool only_gone)
-{
-    for (int i = 0; i < run->num_workers; i++) {
-        const uni__rank *rank = &run->ranks[i];
-        bool gone = rank->state == UNI__RANK_GONE || rank->failed || !rank->pid ||
-                    rank->stopped_ns || rank->warned_silent || rank->host_silent;
-        if (!has_passed(run, i, iteration) && (gone || !only_gone))
-            return i;
-    }
-    return -1;
 }
 
 int uni__persist_waits_for(const uni__persist *persist, int64_t *iteration, int *from)
@@ -248,31 +291,34 @@ int uni__persist_waits_for(const uni__persist *persist, int64_t *iteration, int 
     if (!oldest)
         return -1;
     *iteration = oldest->iteration;
-    *from = oldest->ranks[0];
-    return missing_rank(persist->run, oldest->iteration, false);
+    *from = oldest->givers[0].rank;
+    return missing_rank(persist->run, oldest, false);
 }
 
 bool uni__persist_can_complete(const uni__persist *persist)
 {
     for (uni__persist_checkpoint *at = persist->waiting; at; at = at->next)
-        if (missing_rank(persist->run, at->iteration, true) < 0)
+        if (missing_rank(persist->run, at, true) < 0)
             return true;
     return false;
 }
 
 void uni__persist_give_up(uni__persist *persist)
 {
-    for (uni__persist_checkpoint *checkpoint = persist->waiting; checkpoint;) {
-        uni__persist_checkpoint *next = checkpoint->next;
-        int rank = missing_rank(persist->run, checkpoint->iteration, false);
+    while (persist->waiting) {
+        uni__persist_checkpoint *checkpoint = persist->waiting;
+        if (checkpoint->alone) { /* with what is known of the others */
+            complete(persist, &persist->waiting);
+            continue;
+        }
+        int rank = missing_rank(persist->run, checkpoint, false);
+        persist->waiting = checkpoint->next;
         uni__run_tell(persist->run, UNI_EVENT_WARNING, rank,
                       "the checkpoint of iteration %lld is not complete and is dropped: rank %d "
                       "did not report that iteration",
                       (long long)checkpoint->iteration, rank);
         ask(persist, (uni__persist_job){ .kind = UNI__PERSIST_GIVE_UP, .checkpoint = checkpoint });
-        checkpoint = next;
     }
-    persist->waiting = NULL;
 }
 
 void uni__persist_find_resume(uni__persist *persist)
@@ -285,12 +331,12 @@ void uni__persist_newest(uni__persist *persist, int rank, uint32_t serial)
     ask(persist, (uni__persist_job){ .kind = UNI__PERSIST_NEWEST,
                                      .rank = rank,
                                      .serial = serial,
-                                     .attempt = persist->run->attempt });
+                                     .attempt = persist->run->attempt.number });
 }
 
 void uni__persist_unpin(uni__persist *persist)
 {
-    persist->run->pinned = false;
+    persist->run->attempt.start.pinned = false;
     ask(persist, (uni__persist_job){ .kind = UNI__PERSIST_UNPIN });
 }
 
@@ -317,7 +363,8 @@ static uni_value *last_dict(uni__persist *persist)
     const uni__checkpoint_info *newest = uni__store_resume(persist->store);
     uni_checkpoint *checkpoint = NULL;
     if (newest && uni_checkpoint_open(&checkpoint, newest->path, NULL) == 0 &&
-        uni_checkpoint_is_dict(checkpoint) && uni_checkpoint_read_dict(checkpoint, &dict, NULL) < 0)
+        uni_checkpoint_info_of(checkpoint)->is_dict &&
+        uni_checkpoint_read_dict(&dict, checkpoint, NULL) < 0)
         dict = NULL;
     uni_checkpoint_close(checkpoint);
     return dict;
@@ -329,11 +376,12 @@ void uni__persist_end(uni__persist *persist, bool keep_recovery, uni_value **lat
         return;
     ask(persist, (uni__persist_job){ .kind = UNI__PERSIST_QUIT });
     pthread_join(persist->thread, NULL);
-    *latest_dict = persist->run->v1 || persist->memory_fd >= 0 ? last_dict(persist) : NULL;
-    persist->run->kept = uni__store_ranking(persist->store);
+    *latest_dict = persist->run->request.v1 || persist->memory_fd >= 0 ? last_dict(persist) : NULL;
+    persist->run->outcome.kept = uni__store_ranking(persist->store);
     uni__store_close(persist->store, keep_recovery);
     if (persist->memory_fd >= 0)
         close(persist->memory_fd);
+    free(persist->memory_state);
     pthread_cond_destroy(&persist->more);
     pthread_mutex_destroy(&persist->lock);
     free(persist);

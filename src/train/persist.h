@@ -1,5 +1,6 @@
 /*
- * persist.h - shared by the two sides of persist.c and persist_thread.c: what is asked, and who owns which field.
+ * persist.h - shared by the two sides of persist.c and persist_thread.c: what is asked, and who
+ * owns which field.
  */
 #ifndef UNISONO_TRAIN_PERSIST_H
 #define UNISONO_TRAIN_PERSIST_H
@@ -10,7 +11,8 @@
 #include "checkpoint/store.h"
 #include "train/run_internal.h"
 
-/* One checkpoint on its way. Made by the controller thread; what follows `ranks` belongs to the persist thread. */
+/* One checkpoint on its way. Made by the controller thread; what follows `givers` belongs to the
+ * persist thread. */
 typedef struct uni__persist_checkpoint {
     struct uni__persist_checkpoint
         *next; /* in the controller's list until it is committed or given up */
@@ -20,7 +22,16 @@ typedef struct uni__persist_checkpoint {
     uint8_t *metrics; /* msgpack of metrics_rank's report, or NULL */
     size_t metrics_size;
     double timestamp;
-    int *ranks, num_ranks; /* that handed in a part */
+    uint64_t since_ns;
+    struct uni__giver {
+        int rank;
+        uint64_t life;
+    } * givers; /* that handed in a part */
+    int num_givers;
+    void *own_state; /* of the rank that handed in one that is alone: a section, or NULL */
+    size_t own_state_size;
+    void *state; /* of all ranks (checkpoint/state.h), or NULL; made with the commit */
+    size_t state_size;
     uni__draft *draft;
     uni_value *scores;
     /* With UNI_KEEP_NONE: the dictionary of the lowest rank, or -1. */
@@ -45,8 +56,9 @@ typedef struct uni__persist_job {
     uni__persist_job_kind kind;
     uni__persist_checkpoint *checkpoint;
     int rank, slot, attempt;
+    uint64_t life;
     uint32_t serial; /* of a question for the newest one */
-    const void *memory;
+    uni__region *region; /* a dictionary of `size` bytes, or NULL */
     size_t size;
     char *path;
     bool copy;
@@ -60,13 +72,18 @@ struct uni__persist {
     pthread_cond_t more;
     uni__persist_job *first, *last; /* with lock */
     uni__persist_checkpoint *waiting; /* controller thread */
-    /* Persist thread: the last complete dictionary when nothing is written, or -1. Never written again: workers resume from it. */
+    /* Persist thread: the last complete dictionary when nothing is written, or -1. Never written
+     * again: workers resume from it. */
     int memory_fd;
     int64_t memory_iteration;
+    void *memory_state; /* that belongs to it, or NULL */
+    size_t memory_state_size;
 };
 
-/* The newest complete one. With v1 only of those that the policy keeps: its newest is a dictionary in memory. */
+/* The newest complete one. With v1 only of those that the policy keeps: its newest is a dictionary
+ * in memory. */
 const uni__checkpoint_info *uni__persist_latest(const uni__persist *persist);
+void uni__persist_checkpoint_free(uni__persist_checkpoint *checkpoint);
 /* The persist thread itself. */
 void *uni__persist_thread(void *persist);
 /* The store's own news, on the persist thread. */

@@ -1,15 +1,15 @@
 /*
- * persist_thread.c - what touches the disk when checkpoints are completed, one job after the other: write a part into the staging directory, commit, look for the
- * checkpoint to resume from. Answers are posts to the controller thread, which alone touches pages and the run's state.
+ * persist_thread.c - what touches the disk when checkpoints are completed, one job after the other:
+ * write a part into the staging directory, commit, look for the checkpoint to resume from. Answers
+ * are posts to the controller thread, which alone touches pages and the run's state.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "base/shared.h"
 #include "base/log.h"
 #include "checkpoint/dict.h"
 #include "train/persist.h"
@@ -26,31 +26,31 @@ typedef struct answer {
     char path[4096], best[4096], sentence[512];
     int64_t number, iteration;
     uint32_t serial;
+    uint64_t life; /* of the worker that it is for */
     int fd;
+    bool copied;
+    uni_value *state; /* of all ranks, or NULL */
 } answer;
 
-static answer *new_answer(uni__persist *persist)
+/* tell(a copy of it), on the controller thread. */
+static void post(uni__persist *persist, void (*tell)(void *reply), const answer *given)
 {
-    answer *reply = calloc(1, sizeof *reply);
-    if (reply) {
-        reply->run = persist->run;
-        reply->fd = -1;
-    }
-    return reply;
+    answer *reply = malloc(sizeof *reply);
+    if (!reply)
+        return;
+    *reply = *given;
+    reply->run = persist->run;
+    uni__group_post(persist->run->group, tell, reply);
 }
 
 static void tell_part_done(void *argument)
 {
     answer *reply = argument;
     uni__run *run = reply->run;
-    uni__page *page = uni__group_page(run->group, reply->rank);
-    if (page && reply->attempt == run->attempt) {
-        if (reply->slot >= 0) {
-            atomic_store(&page->slot_free[reply->slot], 1);
-            uni__futex_wake(&page->slot_free[reply->slot]);
-        }
-        atomic_fetch_add(&page->checkpoints_done, 1);
-        uni__futex_wake(&page->checkpoints_done);
+    uni__rank *rank = &run->ranks[reply->rank];
+    if (rank->worker->life == reply->life) { /* a member may have been started again */
+        rank->copies -= reply->copied && rank->copies > 0;
+        uni__page_give_back(uni__group_page(run->group, reply->rank), reply->slot);
     }
     free(reply);
 }
@@ -58,18 +58,15 @@ static void tell_part_done(void *argument)
 static void tell_over(void *argument)
 {
     answer *reply = argument;
-    uni__page *page = uni__group_page(reply->run->group, reply->rank);
-    if (page && reply->attempt == reply->run->attempt) {
-        atomic_fetch_add(&page->checkpoints_over, 1);
-        uni__futex_wake(&page->checkpoints_over);
-    }
+    if (reply->run->ranks[reply->rank].worker->life == reply->life)
+        uni__page_checkpoint_over(uni__group_page(reply->run->group, reply->rank));
     free(reply);
 }
 
 static void tell_kept(void *argument)
 {
     answer *reply = argument;
-    reply->run->kept_in_memory = true;
+    reply->run->outcome.kept_in_memory = true;
     free(reply);
 }
 
@@ -77,9 +74,9 @@ static void tell_completed(void *argument)
 {
     answer *reply = argument;
     uni__run *run = reply->run;
-    snprintf(run->latest_path, sizeof run->latest_path, "%s", reply->path);
-    snprintf(run->best_path, sizeof run->best_path, "%s", reply->best);
-    run->latest_number = reply->number;
+    snprintf(run->outcome.latest_path, sizeof run->outcome.latest_path, "%s", reply->path);
+    snprintf(run->outcome.best_path, sizeof run->outcome.best_path, "%s", reply->best);
+    run->outcome.progress.checkpoints = reply->number;
     if (reply->number > 0)
         uni__run_tell(run, UNI_EVENT_CHECKPOINT, -1, "%s",
                       reply->path[0] ? reply->path : "taken, and not kept by the policy");
@@ -96,14 +93,15 @@ static void tell_fatal(void *argument)
 static void tell_resume(void *argument)
 {
     answer *reply = argument;
-    uni__run_resume_known(reply->run, reply->path, reply->fd, reply->iteration, reply->sentence);
+    uni__run_resume_known(reply->run, reply->path, reply->fd, reply->iteration, reply->state,
+                          reply->sentence);
     free(reply);
 }
 
 static void tell_newest(void *argument)
 {
     answer *reply = argument;
-    if (reply->attempt == reply->run->attempt)
+    if (reply->attempt == reply->run->attempt.number)
         uni__newest_answer(reply->run, reply->rank, reply->serial, reply->path, reply->fd);
     if (reply->fd >= 0)
         close(reply->fd);
@@ -120,17 +118,15 @@ static void tell_flushed(void *argument)
 static void failed(uni__persist *persist, uni__persist_checkpoint *checkpoint,
                    const uni_error *error)
 {
-    answer *reply = new_answer(persist);
+    bool full = error->code == UNI_EDISKFULL;
     if (checkpoint)
         checkpoint->failed = true;
-    if (!reply)
-        return;
-    reply->kind = error->code == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_CHECKPOINT;
-    reply->error = *error;
-    uni__group_post(persist->run->group, tell_fatal, reply);
+    post(persist, tell_fatal,
+         &(answer){ .kind = full ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_CHECKPOINT, .error = *error });
 }
 
-/* The scalars at the top of an encoded dictionary: where v1's policy looks for its score once the buffer is the worker's again. */
+/* The scalars at the top of an encoded dictionary: where v1's policy looks for its score once the
+ * buffer is the worker's again. */
 static uni_value *scalars_of(const void *encoded, size_t size)
 {
     uni_value *out = uni_value_dict(), *view = NULL;
@@ -149,7 +145,8 @@ static uni_value *scalars_of(const void *encoded, size_t size)
     return out;
 }
 
-/* A memory file of its own for every dictionary: the one before may be what workers are resuming from just now. */
+/* A memory file of its own for every dictionary: the one before may be what workers are resuming
+ * from just now. */
 static int keep_in_memory(const uni__persist_job *request, uni_error *err)
 {
     uni__persist_checkpoint *checkpoint = request->checkpoint;
@@ -158,7 +155,7 @@ static int keep_in_memory(const uni__persist_job *request, uni_error *err)
     int fd = memfd_create("unisono-checkpoint", MFD_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : 0;
     for (size_t at = 0; n >= 0 && at < request->size; at += (size_t)(n > 0 ? n : 0)) {
-        n = write(fd, (const char *)request->memory + at, request->size - at);
+        n = write(fd, (const char *)request->region->memory + at, request->size - at);
         n = n < 0 && errno == EINTR ? 0 : n;
     }
     if (n < 0) {
@@ -179,7 +176,7 @@ static int add_part(uni__persist *persist, const uni__persist_job *request, uni_
 {
     uni__persist_checkpoint *checkpoint = request->checkpoint;
     uni__run *run = persist->run;
-    if (run->policy.num_to_keep == UNI_KEEP_NONE) {
+    if (run->request.policy.num_to_keep == UNI_KEEP_NONE) {
         if (request->kind == UNI__PERSIST_ADD_DICT)
             return keep_in_memory(request, err);
         return 0; /* .staging is removed with the run */
@@ -188,15 +185,15 @@ static int add_part(uni__persist *persist, const uni__persist_job *request, uni_
         UNI_TRY(uni__draft_new(&checkpoint->draft, persist->store, checkpoint->iteration,
                                checkpoint->attempt, err));
     if (request->kind == UNI__PERSIST_ADD_DICT) {
-        if (run->v1 && !checkpoint->scores)
-            checkpoint->scores = scalars_of(request->memory, request->size);
-        return uni__draft_add_dict(checkpoint->draft, request->rank, request->memory, request->size,
-                                   err);
+        if (run->request.v1 && !checkpoint->scores)
+            checkpoint->scores = scalars_of(request->region->memory, request->size);
+        return uni__draft_add_dict(checkpoint->draft, request->rank, request->region->memory,
+                                   request->size, err);
     }
     if (!request->copy)
         return uni__draft_take_directory(checkpoint->draft, request->rank, request->path, err);
     char *staged = NULL;
-    UNI_TRY(uni__stage_copy(&staged, run->staging_dir, request->rank, request->path, err));
+    UNI_TRY(uni__stage_copy(&staged, run->places.staging_dir, request->rank, request->path, err));
     int status = uni__draft_take_directory(checkpoint->draft, request->rank, staged, err);
     free(staged);
     return status;
@@ -207,63 +204,44 @@ static void do_add(uni__persist *persist, const uni__persist_job *request)
     uni_error err = { 0 };
     if (!request->checkpoint->failed && add_part(persist, request, &err) < 0)
         failed(persist, request->checkpoint, &err);
-    answer *reply = new_answer(persist);
-    if (!reply)
-        return;
-    reply->rank = request->rank;
-    reply->slot = request->slot;
-    reply->attempt = request->attempt;
-    uni__group_post(persist->run->group, tell_part_done, reply);
-}
-
-static void free_pending(uni__persist_checkpoint *checkpoint)
-{
-    uni_value_free(checkpoint->scores);
-    if (checkpoint->memory_fd >= 0)
-        close(checkpoint->memory_fd);
-    free(checkpoint->metrics);
-    free(checkpoint->ranks);
-    free(checkpoint);
+    post(persist, tell_part_done,
+         &(answer){ .rank = request->rank,
+                    .slot = request->slot,
+                    .copied = request->copy,
+                    .life = request->life });
 }
 
 /* Complete, or never to be: ranks that wait for it go on. */
 static void answer_over(uni__persist *persist, const uni__persist_checkpoint *checkpoint)
 {
-    for (int i = 0; i < checkpoint->num_ranks; i++) {
-        answer *reply = new_answer(persist);
-        if (!reply)
-            return;
-        reply->rank = checkpoint->ranks[i];
-        reply->attempt = checkpoint->attempt;
-        uni__group_post(persist->run->group, tell_over, reply);
-    }
+    for (int i = 0; i < checkpoint->num_givers; i++)
+        post(persist, tell_over,
+             &(answer){ .rank = checkpoint->givers[i].rank, .life = checkpoint->givers[i].life });
 }
 
 static void answer_completed(uni__persist *persist, const uni__checkpoint_info *info)
 {
-    answer *reply = new_answer(persist);
-    if (!reply)
-        return;
     const uni__checkpoint_info *latest = uni__persist_latest(persist),
                                *best = uni__store_best(persist->store);
-    reply->number = info ? info->number : 0;
-    reply->iteration = info ? info->iteration : 0;
-    snprintf(reply->path, sizeof reply->path, "%s", latest ? latest->path : "");
-    snprintf(reply->best, sizeof reply->best, "%s", best ? best->path : "");
-    uni__group_post(persist->run->group, tell_completed, reply);
+    answer reply = { .number = info->number };
+    snprintf(reply.path, sizeof reply.path, "%s", latest ? latest->path : "");
+    snprintf(reply.best, sizeof reply.best, "%s", best ? best->path : "");
+    post(persist, tell_completed, &reply);
 }
 
 /* The dictionary in memory takes the place of the one before. */
 static void commit_memory(uni__persist *persist, uni__persist_checkpoint *checkpoint)
 {
-    answer *reply = new_answer(persist);
     if (persist->memory_fd >= 0)
         close(persist->memory_fd);
     persist->memory_fd = checkpoint->memory_fd;
     persist->memory_iteration = checkpoint->iteration;
     checkpoint->memory_fd = -1;
-    if (reply)
-        uni__group_post(persist->run->group, tell_kept, reply);
+    free(persist->memory_state);
+    persist->memory_state = checkpoint->state;
+    persist->memory_state_size = checkpoint->state_size;
+    checkpoint->state = NULL;
+    post(persist, tell_kept, &(answer){ 0 });
 }
 
 static void commit(uni__persist *persist, uni__persist_checkpoint *checkpoint)
@@ -278,12 +256,14 @@ static void commit(uni__persist *persist, uni__persist_checkpoint *checkpoint)
             commit_memory(persist, checkpoint);
         return;
     }
-    int status = checkpoint->metrics ? uni_msgpack_read(&metrics, checkpoint->metrics,
-                                                        checkpoint->metrics_size, &err)
+    int status = checkpoint->metrics ? uni__msgpack_read(&metrics, checkpoint->metrics,
+                                                         checkpoint->metrics_size, &err)
                                      : 0;
+    uni__draft_take_state(checkpoint->draft, checkpoint->state, checkpoint->state_size);
+    checkpoint->state = NULL;
     if (status == 0)
         status = uni__draft_commit(checkpoint->draft, metrics,
-                                   persist->run->v1 ? checkpoint->scores : metrics,
+                                   persist->run->request.v1 ? checkpoint->scores : metrics,
                                    checkpoint->timestamp, &info, &err);
     else
         uni__draft_abandon(checkpoint->draft);
@@ -298,57 +278,65 @@ static void do_commit(uni__persist *persist, uni__persist_checkpoint *checkpoint
 {
     commit(persist, checkpoint);
     answer_over(persist, checkpoint);
-    free_pending(checkpoint);
+    uni__persist_checkpoint_free(checkpoint);
 }
 
-/* Every byte is read and compared, unless that would take longer than a restart may: what this controller has completed itself was hashed
- * when it was written, and the dictionary's reader compares again. */
+/* Every byte is read and compared, unless that would take longer than a restart may: what this
+ * controller has completed itself was hashed when it was written, and the dictionary's reader
+ * compares again. */
 static int open_resume(uni__persist *persist, uni_checkpoint **out, uni_error *err)
 {
     const uni__checkpoint_info *newest = uni__store_resume(persist->store);
     if (newest && newest->bytes > VERIFY_MAX_BYTES &&
         uni_checkpoint_open(out, newest->path, NULL) == 0)
         return 0;
-    return uni_checkpoint_open_latest(out, persist->run->dir, err);
+    return uni_checkpoint_open_latest(out, persist->run->places.dir, err);
+}
+
+static void say_lost(answer *reply, const uni_error *err)
+{
+    snprintf(reply->sentence, sizeof reply->sentence,
+             "the ranks go on without the state of their checkpoint: %.440s", err->message);
 }
 
 static void do_find_resume(uni__persist *persist)
 {
-    answer *reply = new_answer(persist);
+    answer reply = { .fd = -1 };
     uni_checkpoint *latest = NULL;
     uni_error err = { 0 };
-    if (!reply)
-        return;
     if (uni__store_clean_staging(persist->store, &err) < 0)
         uni__warn("%s", err.message);
     if (persist->memory_fd >= 0) {
-        reply->fd = dup(persist->memory_fd);
-        reply->iteration = persist->memory_iteration;
+        reply.fd = dup(persist->memory_fd);
+        reply.iteration = persist->memory_iteration;
+        if (persist->memory_state && uni__state_unpack(&reply.state, persist->memory_state,
+                                                       persist->memory_state_size, &err) < 0)
+            say_lost(&reply, &err);
     } else if (open_resume(persist, &latest, &err) == 0) {
-        snprintf(reply->path, sizeof reply->path, "%s", uni_checkpoint_path(latest));
-        reply->iteration = uni_checkpoint_iteration(latest);
-        uni__store_pin(persist->store, uni_checkpoint_number(latest));
+        snprintf(reply.path, sizeof reply.path, "%s", uni_checkpoint_info_of(latest)->path);
+        reply.iteration = uni_checkpoint_info_of(latest)->iteration;
+        uni__store_pin(persist->store, uni_checkpoint_info_of(latest)->number);
+        if (uni__checkpoint_read_state(&reply.state, latest, &err) < 0)
+            say_lost(&reply, &err);
         uni_checkpoint_close(latest);
     } else if (err.code != UNI_ENOTFOUND) {
-        snprintf(reply->sentence, sizeof reply->sentence, "%.500s", err.message);
+        snprintf(reply.sentence, sizeof reply.sentence, "no checkpoint could be used: %.470s",
+                 err.message);
     }
-    uni__group_post(persist->run->group, tell_resume, reply);
+    post(persist, tell_resume, &reply);
 }
 
 static void do_newest(uni__persist *persist, const uni__persist_job *request)
 {
-    answer *reply = new_answer(persist);
     const uni__checkpoint_info *newest = uni__store_resume(persist->store);
-    if (!reply)
-        return;
-    reply->rank = request->rank;
-    reply->serial = request->serial;
-    reply->attempt = request->attempt;
+    answer reply = {
+        .rank = request->rank, .serial = request->serial, .attempt = request->attempt, .fd = -1
+    };
     if (persist->memory_fd >= 0)
-        reply->fd = dup(persist->memory_fd);
+        reply.fd = dup(persist->memory_fd);
     else if (newest)
-        snprintf(reply->path, sizeof reply->path, "%s", newest->path);
-    uni__group_post(persist->run->group, tell_newest, reply);
+        snprintf(reply.path, sizeof reply.path, "%s", newest->path);
+    post(persist, tell_newest, &reply);
 }
 
 static uni__persist_job *next_job(uni__persist *persist)
@@ -397,6 +385,7 @@ void *uni__persist_thread(void *argument)
             quit = true;
             break;
         }
+        uni__region_unref(item->region);
         free(item->path);
         free(item);
     }
@@ -408,16 +397,12 @@ void *uni__persist_thread(void *argument)
 int uni__persist_note_completed(void *context, const uni__checkpoint_info *info, uni_error *err)
 {
     uni__persist *persist = context;
-    uni_value *record = uni_value_dict();
-    int status = 0;
-    status |= uni_dict_take(record, "number", uni_value_int(info->number));
-    status |= uni_dict_take(record, "iteration", uni_value_int(info->iteration));
-    status |= uni_dict_take(record, "score", uni_value_float(info->score));
-    status |= uni_dict_take(record, "bytes", uni_value_int((int64_t)info->bytes));
-    if (status < 0) {
-        uni_value_free(record);
+    uni_value *record = UNI__DICT({ "number", uni_value_int(info->number) },
+                                  { "iteration", uni_value_int(info->iteration) },
+                                  { "score", uni_value_float(info->score) },
+                                  { "bytes", uni_value_int((int64_t)info->bytes) });
+    if (!record)
         return uni_error_set(err, UNI_ENOMEM, "no memory to note a checkpoint in the journal");
-    }
     uni__run_note(persist->run, "checkpoint", record, true);
     return 0;
 }
@@ -425,9 +410,6 @@ int uni__persist_note_completed(void *context, const uni__checkpoint_info *info,
 void uni__persist_note_removed(void *context, int64_t number)
 {
     uni__persist *persist = context;
-    uni_value *record = uni_value_dict();
-    if (uni_dict_take(record, "number", uni_value_int(number)) == 0)
-        uni__run_note(persist->run, "checkpoint_removed", record, false);
-    else
-        uni_value_free(record);
+    uni__run_note(persist->run, "checkpoint_removed",
+                  UNI__DICT({ "number", uni_value_int(number) }), false);
 }

@@ -1,6 +1,7 @@
 /*
- * rendezvous.c - the ranks of a run as peers of a communicator (comm/rendezvous.h): small values and descriptors go by the controller's mail, and
- * the session's page says when the attempt is over or a rank frozen.
+ * rendezvous.c - the ranks of a run as peers of a communicator (comm/rendezvous.h): small values
+ * and descriptors go by the controller's mail, and the session's page says when the attempt is over
+ * or a rank frozen.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "base/file.h"
 #include "comm/rendezvous.h"
 #include "train/session_internal.h"
+#include "base/options.h"
 
 static int put(void *context, const char *key, const void *data, size_t size, uni_error *err)
 {
@@ -61,13 +63,14 @@ static const uni__rendezvous_vtable session_vtable = { .name = "session",
                                                        .alive = alive,
                                                        .abort_reason = alarm_reason };
 
-int uni_session_comm(uni_session *session, const uni_comm_options *options, uni_comm **out,
+int uni_session_comm(uni_comm **out, uni_session *session, const uni_comm_options *options,
                      uni_error *err)
 {
     *out = NULL;
+    UNI__OPTIONS(uni_comm_options, options, record_dir, err);
     if (!session->is_worker || session->size == 1)
         return uni_comm_open_threads(out, 1, options, err);
-    uni_comm_options with_records = options ? *options : (uni_comm_options){ 0 };
+    uni_comm_options with_records = *options;
     char *records = NULL;
     /* What each rank was doing stays readable in the run directory after everything was killed. */
     if (!with_records.record_dir) {

@@ -1,6 +1,7 @@
 /*
- * run_find.c - which run is meant: where runs are stored, the list of them, and a run by its name, its path or as the newest one. A name that is not there is
- * answered with the nearest one that is. What a run's files say is run_reader.c's.
+ * run_find.c - which run is meant: where runs are stored, the list of them, and a run by its name,
+ * its path or as the newest one. A name that is not there is answered with the nearest one that is.
+ * What a run's files say is run_reader.c's.
  *
  * Thread: the caller's.
  */
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "train/shared.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -36,7 +38,8 @@ static int home_directory(char **out, uni_error *err)
     return *out ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
 }
 
-/* s3://bucket; and s3:/bucket, which is what path libraries make of it. A directory may be called "a:b". */
+/* s3://bucket; and s3:/bucket, which is what path libraries make of it. A directory may be called
+ * "a:b". */
 static bool has_scheme(const char *path)
 {
     size_t letters = strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -44,7 +47,7 @@ static bool has_scheme(const char *path)
     return letters > 0 && path[letters] == ':' && path[letters + 1] == '/';
 }
 
-int uni_run_storage(const char *storage, char **out, uni_error *err)
+int uni__run_storage(char **out, const char *storage, uni_error *err)
 {
     *out = NULL;
     if (!storage || !storage[0])
@@ -236,11 +239,11 @@ static int list_experiment(run_list *list, const char *dir, uni_error *err)
 static int newest_first(const void *a, const void *b)
 {
     const uni_run *left = *(uni_run *const *)a, *right = *(uni_run *const *)b;
-    double left_time = uni_dict_get_float(uni_run_description(left), "created", 0);
-    double right_time = uni_dict_get_float(uni_run_description(right), "created", 0);
+    double left_time = uni_dict_get_float(uni_run_info_of(left)->description, "created", 0);
+    double right_time = uni_dict_get_float(uni_run_info_of(right)->description, "created", 0);
     if (left_time != right_time)
         return left_time < right_time ? 1 : -1;
-    return strcmp(uni_run_id(right), uni_run_id(left));
+    return strcmp(uni_run_info_of(right)->id, uni_run_info_of(left)->id);
 }
 
 int uni_run_list(const char *storage, uni_run_list_visit visit, void *context, uni_error *err)
@@ -248,7 +251,7 @@ int uni_run_list(const char *storage, uni_run_list_visit visit, void *context, u
     char *place = NULL;
     run_list list = { 0 };
     int status = 0;
-    UNI_TRY(uni_run_storage(storage, &place, err));
+    UNI_TRY(uni__run_storage(&place, storage, err));
     DIR *entries = opendir(place);
     if (!entries && errno != ENOENT) {
         status = uni_error_set_errno(err, errno, "listing the runs in %s", place);
@@ -281,7 +284,7 @@ done:
 
 static int keep_first(void *context, uni_run *run, uni_error *err)
 {
-    *(char **)context = strdup(uni_run_dir(run));
+    *(char **)context = strdup(uni_run_info_of(run)->dir);
     return UNI_EEND;
 }
 
@@ -307,7 +310,7 @@ static int find_dir(char **out, const char *name, const char *storage, uni_error
     char *dir = NULL;
     int status = 0;
     *out = NULL;
-    UNI_TRY(uni_run_storage(storage, &place, err));
+    UNI_TRY(uni__run_storage(&place, storage, err));
     if (!name || !name[0]) {
         UNI_TRY_GOTO(newest_of_all(&dir, place, err), done);
     } else {
@@ -340,10 +343,11 @@ int uni__run_open_own(uni_run **out, const char *name, const char *storage, uni_
 {
     char *dir = NULL;
     *out = NULL;
-    /* Without /proc every controller would look dead, and its run could be resumed a second time. */
+    /* Without /proc every controller would look dead, and its run could be resumed a second
+     * time. */
     UNI_TRY(uni__process_check(err));
     UNI_TRY(find_dir(&dir, name, storage, err));
-    int status = uni_run_check_owner(dir, err);
+    int status = uni__run_check_owner(dir, err);
     if (status < 0) {
         free(dir);
         return status;

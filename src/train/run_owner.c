@@ -18,6 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "train/shared.h"
 #include "base/file.h"
 #include "base/owned.h"
 #include "base/process.h"
@@ -54,7 +55,7 @@ static int check_part(int run, const char *dir, size_t index, uni_error *err)
     return 0;
 }
 
-int uni_run_check_owner(const char *dir, uni_error *err)
+int uni__run_check_owner(const char *dir, uni_error *err)
 {
     char *absolute = uni__path_absolute(dir, err);
     if (!absolute)
@@ -69,7 +70,7 @@ int uni_run_check_owner(const char *dir, uni_error *err)
     return status;
 }
 
-int uni_run_make_place(const char *dir, uni_error *err)
+int uni__run_make_place(const char *dir, uni_error *err)
 {
     int place = uni__make_owned_dir(dir, err);
     if (place < 0)

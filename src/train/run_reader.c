@@ -31,6 +31,7 @@
 #define MOST_WORKERS 131072 /* readers loop over the ranks and allocate for each */
 
 struct uni_run {
+    uni_run_info info; /* filled by uni_run_info_of */
     char *dir;
     char *id;
     uni_value *description;
@@ -111,7 +112,8 @@ static int read_description(uni_run *run, uni_error *err)
     return status;
 }
 
-/* NAME/run_001, by where it is: a run that was copied or moved by hand is found under its new name, not under the one in run.json. */
+/* NAME/run_001, by where it is: a run that was copied or moved by hand is found under its new name,
+ * not under the one in run.json. */
 static char *make_id(const uni_run *run)
 {
     char *real = realpath(run->dir, NULL);
@@ -160,24 +162,16 @@ void uni_run_close(uni_run *run)
     free(run);
 }
 
-const char *uni_run_id(const uni_run *run)
+const uni_run_info *uni_run_info_of(const uni_run *run)
 {
-    return run->id;
-}
-
-const char *uni_run_dir(const uni_run *run)
-{
-    return run->dir;
-}
-
-uni_run_status uni_run_status_of(const uni_run *run)
-{
-    return run->status;
-}
-
-const uni_value *uni_run_description(const uni_run *run)
-{
-    return run->description;
+    uni_run_info *info = &((uni_run *)run)->info;
+    *info = (uni_run_info){
+        .id = run->id,
+        .dir = run->dir,
+        .status = run->status,
+        .description = run->description,
+    };
+    return info;
 }
 
 bool uni_run_is_live(const uni_run *run)
@@ -194,7 +188,7 @@ static int keep_event(void *context, const uni_value *record, uni_error *err)
     return 0;
 }
 
-int uni_run_events(uni_run *run, const uni_value **out, uni_error *err)
+int uni_run_events(const uni_value **out, uni_run *run, uni_error *err)
 {
     *out = NULL;
     if (!run->events) {

@@ -18,6 +18,7 @@
 #include <unisono/log.h>
 #include <unisono/run.h>
 
+#include "train/shared.h"
 #include "base/file.h"
 #include "base/journal.h"
 
@@ -86,19 +87,19 @@ static void test_storage(void **state)
     char *path = NULL;
     uni_error err = { 0 };
     setenv("UNISONO_RESULTS", "/from/environment", 1);
-    assert_int_equal(uni_run_storage(NULL, &path, &err), 0);
+    assert_int_equal(uni__run_storage(&path, NULL, &err), 0);
     assert_string_equal(path, "/from/environment");
     free(path);
-    assert_int_equal(uni_run_storage("file:///a/b", &path, &err), 0);
+    assert_int_equal(uni__run_storage(&path, "file:///a/b", &err), 0);
     assert_string_equal(path, "/a/b");
     free(path);
-    assert_int_equal(uni_run_storage("s3://bucket", &path, &err), UNI_EUNSUPPORTED);
-    assert_int_equal(uni_run_storage("s3:/bucket", &path, &err), UNI_EUNSUPPORTED);
-    assert_int_equal(uni_run_storage("file:/a", &path, &err), UNI_EUNSUPPORTED);
+    assert_int_equal(uni__run_storage(&path, "s3://bucket", &err), UNI_EUNSUPPORTED);
+    assert_int_equal(uni__run_storage(&path, "s3:/bucket", &err), UNI_EUNSUPPORTED);
+    assert_int_equal(uni__run_storage(&path, "file:/a", &err), UNI_EUNSUPPORTED);
     assert_null(path);
     unsetenv("UNISONO_RESULTS");
     setenv("HOME", "/home/me", 1);
-    assert_int_equal(uni_run_storage(NULL, &path, &err), 0);
+    assert_int_equal(uni__run_storage(&path, NULL, &err), 0);
     assert_string_equal(path, "/home/me/unisono_results");
     free(path);
 }
@@ -109,7 +110,7 @@ static void expect_id(const place *here, const char *name, const char *id)
     uni_error err = { 0 };
     if (uni_run_open(&run, name, here->dir, &err) < 0)
         fail_msg("%s: %s", name ? name : "newest", err.message);
-    assert_string_equal(uni_run_id(run), id);
+    assert_string_equal(uni_run_info_of(run)->id, id);
     uni_run_close(run);
 }
 
@@ -148,7 +149,7 @@ static uni_run_status status_at(const char *dir)
 {
     uni_run *run = NULL;
     assert_int_equal(uni_run_open(&run, dir, NULL, NULL), 0);
-    uni_run_status status = uni_run_status_of(run);
+    uni_run_status status = uni_run_info_of(run)->status;
     uni_run_close(run);
     return status;
 }
@@ -233,7 +234,7 @@ static void test_remove(void **state)
 static int note(void *context, uni_run *run, uni_error *err)
 {
     (void)err;
-    strcat(context, uni_run_id(run));
+    strcat(context, uni_run_info_of(run)->id);
     strcat(context, " ");
     return 0;
 }
@@ -282,7 +283,7 @@ static void test_what_happened(void **state)
     double sum = 0;
     char *dir = make_run(here, "x", 1, "failed", 1, 0, 0, NULL);
     assert_int_equal(uni_run_open(&run, dir, NULL, &err), 0);
-    assert_int_equal(uni_run_events(run, &events, &err), 0); /* no journal yet */
+    assert_int_equal(uni_run_events(&events, run, &err), 0); /* no journal yet */
     assert_int_equal(uni_list_size(events), 0);
     assert_int_equal(uni_run_reports(run, count_reports, &sum, &err), 0);
     uni_run_close(run);
@@ -301,7 +302,7 @@ static void test_what_happened(void **state)
                "{\"attempt\":2,\"rank\":0,\"iteration\":1,\"metrics\":{\"loss\":3}}\n"
                "{\"attempt\":2,\"rank\":0,\"iteration\":2,\"metrics\":{\"loss\":4}}\n{\"atte");
     assert_int_equal(uni_run_open(&run, dir, NULL, &err), 0);
-    assert_int_equal(uni_run_events(run, &events, &err), 0);
+    assert_int_equal(uni_run_events(&events, run, &err), 0);
     assert_int_equal(uni_list_size(events), 1);
     assert_int_equal(uni_run_reports(run, count_reports, &sum, &err), 0);
     assert_true(sum == 7); /* the last attempt of each iteration */

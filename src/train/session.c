@@ -1,7 +1,9 @@
-/* session.c - opening and closing sessions, and what a worker knows about itself. The interface is unisono/session.h. */
+/* session.c - opening and closing sessions, and what a worker knows about itself. The interface is
+ * unisono/session.h. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/shared.h"
 #include "train/session_internal.h"
 
 int uni_session_open(uni_session **out, uni_error *err)
@@ -34,8 +36,8 @@ void uni_session_close(uni_session *session)
     if (!session)
         return;
     if (session->is_worker && uni__session_say(session, UNI__SAYS_CLOSED, NULL, 0, NULL) == 0) {
-        /* The snapshot buffers are shared with the controller, which keeps its own mapping: nothing to wait for but the turn of
-         * a checkpoint directory that this process might remove. */
+        /* The snapshot buffers are shared with the controller, which keeps its own mapping: nothing
+         * to wait for but the turn of a checkpoint directory that this process might remove. */
         uni__page *page = session->page;
         for (uint32_t done; (done = atomic_load(&page->checkpoints_done)) !=
                             atomic_load(&page->checkpoints_taken);)
@@ -45,42 +47,28 @@ void uni_session_close(uni_session *session)
     uni__session_free(session);
 }
 
-int uni_session_world_rank(const uni_session *session)
+const uni_session_info *uni_session_info_of(const uni_session *session)
 {
-    return session->rank;
+    uni_session_info *info = &((uni_session *)session)->info;
+    *info = (uni_session_info){
+        .world_rank = session->rank,
+        .world_size = session->size,
+        .local_rank = session->local_rank,
+        .local_world_size = session->local_size,
+        .node_rank = session->node_rank,
+        .attempt = session->attempt,
+        .role = session->role,
+        .role_index = session->role_index,
+        .is_worker = session->is_worker,
+        .config = session->config,
+        .experiment_name = session->name,
+        .run_dir = session->run_dir,
+        .storage_path = session->storage,
+    };
+    return info;
 }
 
-int uni_session_world_size(const uni_session *session)
-{
-    return session->size;
-}
-
-int uni_session_local_rank(const uni_session *session)
-{
-    return session->local_rank;
-}
-
-int uni_session_local_world_size(const uni_session *session)
-{
-    return session->local_size;
-}
-
-int uni_session_node_rank(const uni_session *session)
-{
-    return session->node_rank;
-}
-
-const char *uni_session_role(const uni_session *session)
-{
-    return session->role;
-}
-
-int uni_session_role_index(const uni_session *session)
-{
-    return session->role_index;
-}
-
-int uni_session_role_count(const uni_session *session, const char *role)
+int uni__session_role_count(const uni_session *session, const char *role)
 {
     bool chief = session->servers > 0;
     if (strcmp(role, "chief") == 0)
@@ -102,37 +90,7 @@ bool uni_session_secret(const uni_session *session, uint8_t out[UNI_SESSION_SECR
     return known;
 }
 
-int uni_session_attempt(const uni_session *session)
-{
-    return session->attempt;
-}
-
-const uni_value *uni_session_config(const uni_session *session)
-{
-    return session->config;
-}
-
-const uni_value *uni_session_attachment(const uni_session *session)
+const uni_value *uni__session_attachment(const uni_session *session)
 {
     return session->attachment;
-}
-
-const char *uni_session_experiment_name(const uni_session *session)
-{
-    return session->name;
-}
-
-const char *uni_session_run_dir(const uni_session *session)
-{
-    return session->run_dir;
-}
-
-const char *uni_session_storage_path(const uni_session *session)
-{
-    return session->storage;
-}
-
-bool uni_session_is_worker(const uni_session *session)
-{
-    return session->is_worker;
 }

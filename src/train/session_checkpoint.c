@@ -1,10 +1,11 @@
 /*
  * session_checkpoint.c - the worker's half of checkpoints.
  *
- * A dictionary is copied once, into a buffer that the controller maps too (memfd, two of them, kept and already faulted in
- * from the second use on, the other one prepared by the heartbeat thread): the worker pays for a memcpy. A directory that the session made is
- * only named; a user's own is copied into the staging directory. At most two are in flight: a worker that saves faster than the disk
- * takes waits here, and the time is counted.
+ * A dictionary is copied once, into a buffer that the controller maps too (memfd, two of them, kept
+ * and already faulted in from the second use on, the other one prepared by the heartbeat thread):
+ * the worker pays for a memcpy. A directory that the session made is only named; a user's own is
+ * copied into the staging directory. At most two are in flight: a worker that saves faster than the
+ * disk takes waits here, and the time is counted.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/shared.h"
+#include "train/shared.h"
 #include "base/file.h"
 #include "checkpoint/dict.h"
 #include "checkpoint/stage.h"
@@ -28,7 +31,8 @@
 
 /* ---- snapshot buffers ---- */
 
-/* Makes slot's buffer at least `size` large, faulted in, and known to the controller. With snapshot_lock held. */
+/* Makes slot's buffer at least `size` large, faulted in, and known to the controller. With
+ * snapshot_lock held. */
 static int grow_snapshot(uni_session *session, int slot, size_t size, uni_error *err)
 {
     uni__snapshot *buffer = &session->snapshots[slot];
@@ -99,8 +103,18 @@ static int wait_for_turn(uni_session *session, uni_error *err)
 static int say_checkpoint(uni_session *session, int64_t iteration, bool alone, const char *path,
                           int slot, size_t size, uni_error *err)
 {
-    uni__packer packer = { 0 };
-    uni__pack_map(&packer, path ? 3 : 4);
+    uni__packer packer = { 0 }, state = { 0 };
+    int packed = alone ? uni__session_pack_own_state(session, &state, err) : 0;
+    if (packed < 0) {
+        uni__packer_free(&state);
+        return packed;
+    }
+    uni__pack_map(&packer, (path ? 3u : 4u) + alone);
+    if (alone) {
+        uni__pack_string(&packer, "state", 5);
+        uni__pack_bytes(&packer, state.data, state.size);
+        uni__packer_free(&state);
+    }
     uni__pack_string(&packer, "iteration", 9);
     uni__pack_int(&packer, iteration);
     uni__pack_string(&packer, "alone", 5);
@@ -171,7 +185,7 @@ int uni__session_take_checkpoint(uni_session *session, const uni_checkpoint_sour
                              "a checkpoint is a directory or a dictionary, not both");
     if (source->dict && uni_value_type_of(source->dict) != UNI_TYPE_DICT)
         return uni_error_set(err, UNI_EINVAL, "a checkpoint must be a dictionary, not a %s",
-                             uni_value_type_name(uni_value_type_of(source->dict)));
+                             uni__value_type_name(uni_value_type_of(source->dict)));
     UNI_TRY(uni__session_is_own(session, err));
     UNI_TRY(wait_for_turn(session, err));
     return source->directory ? take_directory(session, source->directory, iteration, alone, err)
@@ -204,7 +218,7 @@ int uni_session_save_checkpoint(uni_session *session, const uni_value *dict, uni
     return session->synchronous ? uni__session_wait_complete(session, err) : 0;
 }
 
-int uni_session_checkpoint_dir(uni_session *session, char **out, uni_error *err)
+int uni_session_checkpoint_dir(char **out, uni_session *session, uni_error *err)
 {
     *out = NULL;
     if (session->is_worker)
@@ -243,7 +257,7 @@ static int place_in_directory(uni_session *session, place *out, uni_error *err)
     uni_error why = { 0 };
     UNI_TRY(uni__session_wait_complete(session, err));
     if (uni_checkpoint_open_latest(&newest, session->run_dir, &why) == 0) {
-        snprintf(out->path, sizeof out->path, "%s", uni_checkpoint_path(newest));
+        snprintf(out->path, sizeof out->path, "%s", uni_checkpoint_info_of(newest)->path);
         uni_checkpoint_close(newest);
         return 0;
     }
@@ -256,7 +270,7 @@ static int place_in_directory(uni_session *session, place *out, uni_error *err)
 
 static int ask_for_newest(uni_session *session, place *out, uni_error *err)
 {
-    char key[UNI_SESSION_KEY_SIZE];
+    char key[UNI__SESSION_KEY_SIZE];
     uint32_t asked[2] = { ++session->newest_serial, session->saves };
     size_t size = 0;
     snprintf(key, sizeof key, UNI__NEWEST_KEY, asked[0]);
@@ -269,8 +283,8 @@ static int ask_for_newest(uni_session *session, place *out, uni_error *err)
     return out->path[0] || out->fd >= 0 ? 0 : place_of_start(session, out, err);
 }
 
-/* Until this rank has reported or saved, the checkpoint that the attempt began with: ranks that start late begin with the same one. After that
- * the newest that any rank has saved. */
+/* Until this rank has reported or saved, the checkpoint that the attempt began with: ranks that
+ * start late begin with the same one. After that the newest that any rank has saved. */
 static int find_place(uni_session *session, place *out, uni_error *err)
 {
     *out = (place){ .fd = -1 };
@@ -282,14 +296,15 @@ static int find_place(uni_session *session, place *out, uni_error *err)
                             : place_in_directory(session, out, err);
 }
 
-/* The policy may have removed it since the controller named it, because there is a newer one: then that one is meant. */
+/* The policy may have removed it since the controller named it, because there is a newer one: then
+ * that one is meant. */
 static bool was_replaced(const uni_session *session, const place *newest, int tried)
 {
     return session->advanced && newest->path[0] && access(newest->path, F_OK) != 0 &&
            tried < REPLACED_MAX;
 }
 
-int uni_session_get_checkpoint(uni_session *session, uni_checkpoint **out, uni_error *err)
+int uni_session_get_checkpoint(uni_checkpoint **out, uni_session *session, uni_error *err)
 {
     *out = NULL;
     if (!session->is_worker) {
@@ -340,12 +355,12 @@ static int load_place(const place *from, uni_value **out, uni_error *err)
     if (!from->path[0])
         return 0;
     UNI_TRY(uni_checkpoint_open(&checkpoint, from->path, err));
-    int status = uni_checkpoint_read_dict(checkpoint, out, err);
+    int status = uni_checkpoint_read_dict(out, checkpoint, err);
     uni_checkpoint_close(checkpoint);
     return status;
 }
 
-int uni_session_load_checkpoint(uni_session *session, uni_value **out, uni_error *err)
+int uni_session_load_checkpoint(uni_value **out, uni_session *session, uni_error *err)
 {
     *out = NULL;
     if (!session->is_worker) {

@@ -1,24 +1,30 @@
 /*
  * session_dataset.c - a worker's shards of datasets.
  *
- * The session owns the iterators that it gave out, by name. Every report carries where they stand (the key _datasets, a line of JSON), so that a group that
- * begins again from the checkpoint of some iteration goes on with the samples behind that iteration, each once. The controller
- * collects and merges the states of all ranks (datasets.c); they come with the order to begin.
+ * The session owns the iterators that it gave out, by name. Where they stand is a part of the
+ * rank's state (session_state.c), so that a group that begins again from the checkpoint of some
+ * iteration goes on with the samples behind that iteration, each once. The controller merges the
+ * states of all ranks (state.c); they come with the order to begin.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unisono/data.h>
 
+#include "train/shared.h"
+#include "base/shared.h"
 #include "train/session_internal.h"
+#include "train/state.h"
+#include "base/options.h"
 
 struct uni__shard {
     char *name;
-    uni_dataset_iterator *iterator; /* or NULL: somebody else iterates and says where it stands: */
+    uni_dataset_iterator *iterator; /* or NULL: the caller iterates and says where it stands: */
     uni_value *state;
     struct uni__shard *next;
 };
 
-int uni_session_dataset(uni_session *session, const char *name, uni_dataset **out, uni_error *err)
+int uni_session_dataset(uni_dataset **out, uni_session *session, const char *name, uni_error *err)
 {
     *out = NULL;
     const uni_value *config = uni_dict_get(session->datasets, name);
@@ -50,21 +56,22 @@ static struct uni__shard *add_shard(uni_session *session, const char *name)
     return shard;
 }
 
-int uni_session_dataset_shard(uni_session *session, const char *name, uni_dataset *dataset,
-                              const uni_data_options *options, uni_dataset_iterator **out,
-                              uni_error *err)
+int uni_session_dataset_shard(uni_dataset_iterator **out, uni_session *session, const char *name,
+                              uni_dataset *dataset, const uni_data_options *options, uni_error *err)
 {
-    uni_data_options o = options ? *options : (uni_data_options){ 0 };
-    uni_dataset *own = NULL;
     *out = NULL;
+    UNI__OPTIONS(uni_data_options, options, state, err);
+    uni_data_options o = *options;
+    uni_dataset *own = NULL;
     if (!dataset) {
-        UNI_TRY(uni_session_dataset(session, name, &own, err));
+        UNI_TRY(uni_session_dataset(&own, session, name, err));
         dataset = own;
     }
     o.shard = session->rank;
     o.num_shards = session->size;
     struct uni__shard *shard = find_shard(session, name);
-    /* The state that the group resumes from is for the first iterator of that name; one that is made again in the same attempt is a new one. */
+    /* The state that the group resumes from is for the first iterator of that name; one that is
+     * made again in the same attempt is a new one. */
     if (!shard && !o.state)
         o.state = uni_dict_get(session->data_states, name);
     uni_dataset_iterator *iterator = NULL;
@@ -83,8 +90,8 @@ int uni_session_dataset_shard(uni_session *session, const char *name, uni_datase
     return 0;
 }
 
-int uni_session_set_dataset_state(uni_session *session, const char *name, const uni_value *state,
-                                  uni_error *err)
+int uni__session_set_dataset_state(uni_session *session, const char *name, const uni_value *state,
+                                   uni_error *err)
 {
     struct uni__shard *shard = find_shard(session, name);
     uni_value *copy = state ? uni_value_copy(state) : NULL;
@@ -99,7 +106,7 @@ int uni_session_set_dataset_state(uni_session *session, const char *name, const 
     return 0;
 }
 
-const uni_value *uni_session_dataset_state(const uni_session *session, const char *name)
+const uni_value *uni__session_dataset_state(const uni_session *session, const char *name)
 {
     return uni_dict_get(session->data_states, name);
 }
@@ -116,26 +123,39 @@ void uni__session_drop_shards(uni_session *session)
     }
 }
 
-int uni__session_shard_states(const uni_session *session, char **out, uni_error *err)
+/* Adds one shard's position, unless only shared ones are wanted and it is not. */
+static int note_shard(uni_session *session, const struct uni__shard *shard, bool only_shared,
+                      uni_error *err)
 {
-    *out = NULL;
-    if (!session->shards)
-        return 0;
-    uni_value *states = uni_value_dict();
-    int status = states ? 0 : UNI_ENOMEM;
-    for (const struct uni__shard *shard = session->shards; shard && status == 0;
-         shard = shard->next) {
-        uni_value *state = NULL;
-        if (shard->iterator)
-            status = uni_dataset_iterator_state(shard->iterator, &state, err);
-        else if (shard->state && !(state = uni_value_copy(shard->state)))
-            status = UNI_ENOMEM;
-        if (status == 0 && state)
-            status = uni_dict_take(states, shard->name, state);
+    uni_value *state = NULL;
+    char *name = NULL;
+    void *bytes = NULL;
+    size_t size = 0;
+    if (shard->iterator)
+        UNI_TRY(uni_dataset_iterator_state(&state, shard->iterator, err));
+    const uni_value *found = shard->iterator ? state : shard->state;
+    int status = 0;
+    if (!session->state)
+        session->state = uni_value_dict();
+    if (asprintf(&name, UNI__STATE_DATASET "%s", shard->name) < 0) {
+        name = NULL;
+        status = uni_error_set(err, UNI_ENOMEM, "no memory for a dataset's state");
+    } else if (!found && !only_shared) {
+        uni_dict_remove(session->state, name);
+    } else if (found && (!only_shared || uni_dict_get_int(found, "rounds", 0) != 0)) {
+        status = uni__msgpack_write(&bytes, &size, found, err);
+        if (status == 0 && uni_dict_take(session->state, name, uni_value_bytes(bytes, size)) < 0)
+            status = uni_error_set(err, UNI_ENOMEM, "no memory for a dataset's state");
     }
-    size_t length = 0;
-    if (status == 0)
-        status = uni_json_write(out, &length, states, 0, err);
-    uni_value_free(states);
-    return status == UNI_ENOMEM ? uni_error_set(err, UNI_ENOMEM, "no memory for a report") : status;
+    free(name);
+    free(bytes);
+    uni_value_free(state);
+    return status;
+}
+
+int uni__session_note_shards(uni_session *session, bool only_shared, uni_error *err)
+{
+    for (const struct uni__shard *shard = session->shards; shard; shard = shard->next)
+        UNI_TRY(note_shard(session, shard, only_shared, err));
+    return 0;
 }

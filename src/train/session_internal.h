@@ -1,4 +1,5 @@
-/* session_internal.h - the insides of a session, shared by session*.c and main.c. Only for this module. */
+/* session_internal.h - the insides of a session, shared by session*.c and main.c. Only for this
+ * module. */
 #ifndef UNISONO_TRAIN_SESSION_INTERNAL_H
 #define UNISONO_TRAIN_SESSION_INTERNAL_H
 
@@ -6,10 +7,11 @@
 #include <stdatomic.h>
 #include <unisono/session.h>
 
+#include "train/shared.h"
 #include "base/msgpack.h"
 #include "group/page.h"
 #include "group/wire.h"
-#include "train/protocol.h"
+#include "group/protocol.h"
 
 /* Kinds of calls that warn once when there is no trainer. */
 enum {
@@ -25,6 +27,7 @@ typedef struct uni__snapshot {
 } uni__snapshot;
 
 struct uni_session {
+    uni_session_info info; /* filled by uni_session_info_of */
     bool is_worker; /* has a controller */
     bool runs_functions;
     int rank, size, local_rank, local_size, node_rank, attempt;
@@ -39,6 +42,10 @@ struct uni_session {
     uni_value *attachment;
     uni_value *datasets, *data_states; /* descriptions by name; what is left of them, or NULL */
     struct uni__shard *shards; /* iterators that were given out */
+    uni_value *state; /* {name: bytes} that this rank keeps (session_state.c), or NULL */
+    bool state_changed; /* since a report said it */
+    bool state_inherited; /* it has positions in datasets of the attempt before */
+    uni__packer new_state, said_state; /* sections: the next one, and the one that was said last */
     char *run_dir, *staging_dir, *name, *storage, *checkpoint, *log;
     int resume_fd; /* memfd with an encoded dictionary to resume from, or -1 */
     bool lockstep, detailed;
@@ -46,14 +53,15 @@ struct uni_session {
     bool answers; /* the controller says which checkpoint is the newest */
     uint32_t newest_serial; /* of the questions for it */
     uint32_t saves; /* of save_checkpoint on this rank, in this attempt */
-    int own_slot; /* the snapshot buffer that holds the last checkpoint of this rank; -1: none does */
+    /* the snapshot buffer that holds the last checkpoint of this rank; -1: none does */
+    int own_slot;
     size_t own_size;
     bool synchronous; /* checkpoints are waited for */
     bool trial; /* a stop is told by report() itself, as UNI_ECANCELED */
     unsigned warned;
 
-    const uint8_t *
-        own; /* 1 in the process that claimed the session, 0 in processes forked from it (MADV_WIPEONFORK) */
+    /* 1 in the process that claimed the session, 0 in processes forked from it (MADV_WIPEONFORK) */
+    const uint8_t *own;
     uni__page *page;
     uni__wire wire;
     int event_fd;
@@ -74,17 +82,20 @@ struct uni_session {
 };
 
 /* session_setup.c */
-/* Claims the session that the environment names; *out is NULL (and the return 0) when there is none. Removes the variables. */
+/* Claims the session that the environment names; *out is NULL (and the return 0) when there is
+ * none. Removes the variables. */
 int uni__session_claim(uni_session **out, uni_error *err) UNI_MUST_USE;
 int uni__session_alone(uni_session **out, uni_error *err) UNI_MUST_USE;
-/* Waits for the next order of the controller: the frame's type, or negative. RUN fills the session. function gets the name, malloc'ed. */
+/* Waits for the next order of the controller: the frame's type, or negative. RUN fills the session.
+ * function gets the name, malloc'ed. */
 int uni__session_next_order(uni_session *session, char **function, uni_error *err) UNI_MUST_USE;
 void uni__session_free(uni_session *session);
 /* UNI_ESTATE in a process that was forked from the worker: the ring has one writer. */
 int uni__session_is_own(const uni_session *session, uni_error *err) UNI_MUST_USE;
 
 /* session_send.c */
-/* One message to the controller, in as many frames as it takes; waits for room. UNI_EPEER when the controller is gone. */
+/* One message to the controller, in as many frames as it takes; waits for room. UNI_EPEER when the
+ * controller is gone. */
 int uni__session_say(uni_session *session, int type, const void *data, size_t size,
                      uni_error *err) UNI_MUST_USE;
 /* Waits until *word no longer is `value`; keeps the time; UNI_EPEER when the controller is gone. */
@@ -96,11 +107,13 @@ void uni__session_warn_alone(uni_session *session, unsigned kind, const char *ca
 /* A descriptor to the controller. */
 int uni__session_pass(uni_session *session, int number, int fd, uni_error *err) UNI_MUST_USE;
 
-/* session_peers.c: small messages between ranks, carried by the controller. Not for the step: for finding each other. */
+/* session_peers.c: small messages between ranks, carried by the controller. Not for the step: for
+ * finding each other. */
 /* To one rank, or with -1 to all others; fd -1: none. */
 int uni__session_mail(uni_session *session, int to, const char *key, const void *data, size_t size,
                       int fd, uni_error *err) UNI_MUST_USE;
-/* The oldest from that rank under that key; *fd is the caller's (-1: it had none). UNI_ETIMEOUT, UNI_EPEER, UNI_ELIMIT. */
+/* The oldest from that rank under that key; *fd is the caller's (-1: it had none). UNI_ETIMEOUT,
+ * UNI_EPEER, UNI_ELIMIT. */
 int uni__session_mail_wait(uni_session *session, int from, const char *key, void *data,
                            size_t capacity, size_t *size, int *fd, int timeout_ms,
                            uni_error *err) UNI_MUST_USE;
@@ -110,11 +123,24 @@ void uni__session_drop_mail(uni_session *session);
 
 /* session_dataset.c */
 void uni__session_drop_shards(uni_session *session);
-/* Where all iterators stand, as one line of JSON; *out NULL when there are none. The caller frees it. */
-int uni__session_shard_states(const uni_session *session, char **out, uni_error *err) UNI_MUST_USE;
+/* Writes down in session->state where all iterators stand; only_shared: those whose state is the
+ * same for all ranks. */
+int uni__session_note_shards(uni_session *session, bool only_shared, uni_error *err) UNI_MUST_USE;
+
+/* session_state.c */
+int uni__session_begin_state(uni_session *session, const uni_value *order) UNI_MUST_USE;
+void uni__session_free_state(uni_session *session);
+/* The section for the next report, borrowed; *size 0: as the report before said. */
+int uni__session_state_section(uni_session *session, const void **out, size_t *size,
+                               uni_error *err) UNI_MUST_USE;
+void uni__session_state_said(uni_session *session); /* that section is on its way */
+/* The section for a checkpoint that stands alone. */
+int uni__session_pack_own_state(uni_session *session, uni__packer *packer,
+                                uni_error *err) UNI_MUST_USE;
 
 /* session_checkpoint.c */
-/* Hands a checkpoint of this iteration to the controller. alone: v1's form, not tied to a report. */
+/* Hands a checkpoint of this iteration to the controller. alone: v1's form, not tied to a
+ * report. */
 int uni__session_take_checkpoint(uni_session *session, const uni_checkpoint_source *source,
                                  int64_t iteration, bool alone, uni_error *err) UNI_MUST_USE;
 /* Waits until every checkpoint that this rank has taken is complete, or never will be. */

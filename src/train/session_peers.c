@@ -1,6 +1,7 @@
 /*
- * session_peers.c - small messages between the ranks of a run, carried by the controller over the channels: what a communicator needs to find its
- * peers and to pass its shared memory (comm/rendezvous.h). Never in the step.
+ * session_peers.c - small messages between the ranks of a run, carried by the controller over the
+ * channels: what a communicator needs to find its peers and to pass its shared memory
+ * (comm/rendezvous.h). Never in the step.
  *
  * What comes before it is asked for waits in the session's mail; a new run begins with none.
  */
@@ -9,11 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "train/shared.h"
 #include "base/clock.h"
 #include "train/session_internal.h"
 
 #define SEND_TIMEOUT_MS 5000
-#define KEY_MAX UNI_SESSION_KEY_SIZE
+#define KEY_MAX UNI__SESSION_KEY_SIZE
 #define ANYONE (-1)
 
 _Static_assert(sizeof(((uni__mail_header *)0)->key) == KEY_MAX, "keys fit their header");
@@ -164,8 +166,8 @@ int uni__session_mail_wait(uni_session *session, int from, const char *key, void
 
 /* ---- the public form ---- */
 
-int uni_session_send(uni_session *session, int to, const char *key, const void *data, size_t size,
-                     int fd, uni_error *err)
+int uni__session_send(uni_session *session, int to, const char *key, const void *data, size_t size,
+                      int fd, uni_error *err)
 {
     if (!session->is_worker)
         return uni_error_set(err, UNI_ESTATE, "this process is a world of one: there is no rank %d",
@@ -173,9 +175,9 @@ int uni_session_send(uni_session *session, int to, const char *key, const void *
     return uni__session_mail(session, to, key, data, size, fd, err);
 }
 
-int uni_session_receive(uni_session *session, const char *prefix, int *from,
-                        char key[UNI_SESSION_KEY_SIZE], void *data, size_t capacity, size_t *size,
-                        int *fd, int timeout_ms, uni_error *err)
+int uni__session_receive(uni_session *session, const char *prefix, int *from,
+                         char key[UNI__SESSION_KEY_SIZE], void *data, size_t capacity, size_t *size,
+                         int *fd, int timeout_ms, uni_error *err)
 {
     struct uni__mail *mail;
     *fd = -1;
@@ -185,12 +187,12 @@ int uni_session_receive(uni_session *session, const char *prefix, int *from,
     if (!mail)
         return 0;
     *from = mail->from;
-    memcpy(key, mail->key, UNI_SESSION_KEY_SIZE);
+    memcpy(key, mail->key, UNI__SESSION_KEY_SIZE);
     UNI_TRY(unpack(mail, data, capacity, size, fd, err));
     return 1;
 }
 
-bool uni_session_is_over(uni_session *session, char *why, size_t why_size)
+bool uni__session_is_over(uni_session *session, char *why, size_t why_size)
 {
     if (!session->is_worker)
         return false;

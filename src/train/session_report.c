@@ -1,9 +1,10 @@
 /*
  * session_report.c - report(): one write into the ring.
  *
- * The numbers-only form packs straight into shared memory: no allocation, no lock, no system call while the controller is
- * awake. Stopping together: the iteration is published before `stopping` is read (both sequentially consistent), so either
- * the controller counts this iteration in when it chooses stop_at, or this rank sees that it must wait for stop_at.
+ * The numbers-only form packs straight into shared memory: no allocation, no lock, no system call
+ * while the controller is awake. Stopping together: the iteration is published before `stopping` is
+ * read (both sequentially consistent), so either the controller counts this iteration in when it
+ * chooses stop_at, or this rank sees that it must wait for stop_at.
  */
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/shared.h"
+#include "train/shared.h"
 #include "base/clock.h"
 #include "train/session_internal.h"
 
@@ -47,7 +50,7 @@ static int begin_iteration(uni_session *session, uni_error *err)
     return 0;
 }
 
-int uni_session_report_wait(uni_session *session, uni_error *err)
+int uni__session_report_wait(uni_session *session, uni_error *err)
 {
     uni__page *page = session->page;
     if (!session->is_worker)
@@ -57,7 +60,8 @@ int uni_session_report_wait(uni_session *session, uni_error *err)
         UNI_TRY(uni__session_wait(session, &page->released, seen, err));
     if (session->synchronous)
         UNI_TRY(uni__session_wait_complete(session, err));
-    /* A trial's train function knows nothing of tuners: it learns of its end where it looks anyway. */
+    /* A trial's train function knows nothing of tuners: it learns of its end where it looks
+     * anyway. */
     if (session->trial && uni_session_should_stop(session))
         return uni_error_set(err, UNI_ECANCELED,
                              "the tuner ended this trial at iteration %lld: return from the train "
@@ -70,7 +74,6 @@ typedef struct autofill {
     double seconds; /* of this iteration */
     bool has_seconds; /* the caller gave its own */
     int count; /* keys that will be added */
-    char *datasets; /* where the dataset shards stand, or NULL; freed when packed */
 } autofill;
 
 static autofill measure(uni_session *session, bool caller_gave_seconds)
@@ -88,13 +91,18 @@ static void pack_key(uni__packer *packer, const char *key)
     uni__pack_string(packer, key, strlen(key));
 }
 
+/* What precedes the metrics in a report (protocol.h). */
+static void pack_head(uni__packer *packer, int64_t iteration, const void *state, size_t state_size)
+{
+    uint32_t size = (uint32_t)state_size;
+    uni__pack_raw(packer, &iteration, sizeof iteration);
+    uni__pack_raw(packer, &size, sizeof size);
+    if (size > 0)
+        uni__pack_raw(packer, state, size);
+}
+
 static void pack_autofill(uni_session *session, uni__packer *packer, const autofill *fill)
 {
-    if (fill->datasets) {
-        pack_key(packer, "_datasets");
-        pack_key(packer, fill->datasets);
-        free(fill->datasets);
-    }
     double wall = uni__wall_seconds();
     pack_key(packer, "_timestamp");
     uni__pack_int(packer, (int64_t)wall);
@@ -120,10 +128,11 @@ static void pack_autofill(uni_session *session, uni__packer *packer, const autof
     uni__pack_double(packer, (double)(session->last_report_ns - session->begun_ns) * 1e-9);
 }
 
-/* Names that are filled in; what a caller gives under them is left out, but for _time_this_iter_s. */
+/* Names that are filled in; what a caller gives under them is left out, but for
+ * _time_this_iter_s. */
 static bool is_autofilled(const uni_session *session, const char *name)
 {
-    static const char *const always[] = { "_timestamp", "_training_iteration", "_datasets" };
+    static const char *const always[] = { "_timestamp", "_training_iteration" };
     static const char *const detailed[] = { "_date", "_hostname", "_node_ip", "_pid",
                                             "_time_total_s" };
     if (name[0] != '_')
@@ -169,18 +178,13 @@ int uni_session_report_numbers(uni_session *session, int count, const char *cons
         gave_seconds |= names[i][0] == '_' && strcmp(names[i], "_time_this_iter_s") == 0;
         kept += !is_autofilled(session, names[i]);
     }
-    char *datasets = NULL;
+    const void *state;
+    size_t state_size;
     UNI_TRY(uni__session_is_own(session, err));
-    UNI_TRY(uni__session_shard_states(session, &datasets, err));
-    bound += datasets ? strlen(datasets) + 32 : 0;
-    int begun = begin_iteration(session, err);
-    if (begun < 0) {
-        free(datasets);
-        return begun;
-    }
+    UNI_TRY(uni__session_state_section(session, &state, &state_size, err));
+    bound += state_size;
+    UNI_TRY(begin_iteration(session, err));
     autofill fill = measure(session, gave_seconds);
-    fill.datasets = datasets;
-    fill.count += datasets != NULL;
     uint8_t *place = bound <= SHORT_MAX ? uni__ring_reserve(session->page, bound) : NULL;
     uni__packer packer = { .data = place, .capacity = bound, .fixed = true };
     if (!place) {
@@ -189,8 +193,9 @@ int uni_session_report_numbers(uni_session *session, int count, const char *cons
         session->packer.overflow = false;
         packer = session->packer;
     }
-    uint64_t iteration = (uint64_t)session->iteration;
-    uni__pack_raw(&packer, &iteration, sizeof iteration);
+    pack_head(&packer, session->iteration, state, state_size);
+    if (state_size > 0)
+        uni__session_state_said(session);
     uni__pack_map(&packer, (size_t)(kept + fill.count));
     pack_numbers(session, &packer, count, names, values);
     pack_autofill(session, &packer, &fill);
@@ -203,19 +208,19 @@ int uni_session_report_numbers(uni_session *session, int count, const char *cons
             return uni_error_set(err, UNI_ENOMEM, "no memory for a report of %d metrics", count);
         UNI_TRY(uni__session_say(session, UNI__SAYS_REPORT, packer.data, packer.size, err));
     }
-    return uni_session_report_wait(session, err);
+    return uni__session_report_wait(session, err);
 }
 
 static int check_metrics(const uni_value *metrics, uni_error *err)
 {
     if (metrics && uni_value_type_of(metrics) != UNI_TYPE_DICT)
         return uni_error_set(err, UNI_EINVAL, "report: metrics must be a dictionary, not a %s",
-                             uni_value_type_name(uni_value_type_of(metrics)));
+                             uni__value_type_name(uni_value_type_of(metrics)));
     return 0;
 }
 
-int uni_session_report_start(uni_session *session, const uni_value *metrics,
-                             const uni_checkpoint_source *checkpoint, uni_error *err)
+int uni__session_report_start(uni_session *session, const uni_value *metrics,
+                              const uni_checkpoint_source *checkpoint, uni_error *err)
 {
     UNI_TRY(check_metrics(metrics, err));
     if (!session->is_worker) {
@@ -224,25 +229,21 @@ int uni_session_report_start(uni_session *session, const uni_value *metrics,
         return 0;
     }
     UNI_TRY(uni__session_is_own(session, err));
-    /* The report is packed before anything is published, so that one that cannot be sent changes nothing. */
+    /* The report is packed before anything is published, so that one that cannot be sent changes
+     * nothing. */
     uni__packer *packer = &session->packer;
     size_t count = uni_dict_size(metrics), kept = 0;
     for (size_t i = 0; i < count; i++)
         kept += !is_autofilled(session, uni_dict_key_at(metrics, i));
     bool gave_seconds = uni_dict_get(metrics, "_time_this_iter_s") != NULL;
-    uint64_t iteration = (uint64_t)session->iteration + 1;
-    char *datasets = NULL;
-    UNI_TRY(uni__session_shard_states(session, &datasets, err));
+    int64_t iteration = session->iteration + 1;
+    const void *state;
+    size_t state_size;
+    UNI_TRY(uni__session_state_section(session, &state, &state_size, err));
     packer->size = 0;
     packer->overflow = false;
-    uni__pack_raw(packer, &iteration, sizeof iteration);
-    uni__pack_map(packer,
-                  kept + 2 + !gave_seconds + (session->detailed ? 5 : 0) + (datasets != NULL));
-    if (datasets) {
-        pack_key(packer, "_datasets");
-        pack_key(packer, datasets);
-        free(datasets);
-    }
+    pack_head(packer, iteration, state, state_size);
+    uni__pack_map(packer, kept + 2 + !gave_seconds + (session->detailed ? 5 : 0));
     for (size_t i = 0; i < count; i++) {
         if (is_autofilled(session, uni_dict_key_at(metrics, i)))
             continue;
@@ -251,18 +252,20 @@ int uni_session_report_start(uni_session *session, const uni_value *metrics,
             return uni_error_prefix(err, "report: metric \"%s\"", uni_dict_key_at(metrics, i));
     }
     if (checkpoint && (checkpoint->directory || checkpoint->dict))
-        UNI_TRY(uni__session_take_checkpoint(session, checkpoint, (int64_t)iteration, false, err));
+        UNI_TRY(uni__session_take_checkpoint(session, checkpoint, iteration, false, err));
     UNI_TRY(begin_iteration(session, err));
     autofill fill = measure(session, gave_seconds);
     pack_autofill(session, packer, &fill);
     if (packer->overflow)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a report of %zu metrics", count);
+    if (state_size > 0)
+        uni__session_state_said(session);
     return uni__session_say(session, UNI__SAYS_REPORT, packer->data, packer->size, err);
 }
 
 int uni_session_report(uni_session *session, const uni_value *metrics,
                        const uni_checkpoint_source *checkpoint, uni_error *err)
 {
-    UNI_TRY(uni_session_report_start(session, metrics, checkpoint, err));
-    return uni_session_report_wait(session, err);
+    UNI_TRY(uni__session_report_start(session, metrics, checkpoint, err));
+    return uni__session_report_wait(session, err);
 }

@@ -1,7 +1,9 @@
 /*
- * session_send.c - from the worker to its controller: frames into the ring, waiting for room, passing descriptors.
+ * session_send.c - from the worker to its controller: frames into the ring, waiting for room,
+ * passing descriptors.
  *
- * Every wait ends when the controller is gone (its end of the channel hangs up): nothing here can hang for ever.
+ * Every wait ends when the controller is gone (its end of the channel hangs up): nothing here can
+ * hang for ever.
  */
 #include <errno.h>
 #include <poll.h>

@@ -1,10 +1,11 @@
 /*
- * session_setup.c - how a process becomes a worker: it finds its descriptors in UNISONO_SESSION, claims the page, and
- * reads the controller's orders.
+ * session_setup.c - how a process becomes a worker: it finds its descriptors in UNISONO_SESSION,
+ * claims the page, and reads the controller's orders.
  *
- * A session belongs to the first process that claims it (a compare-and-swap of its pid into the page). A worker that runs functions must be
- * the agent's own child; a program started by `unisono run` may be a script whose child links the library, so there any
- * descendant that inherited the descriptors may claim. The variable is removed at once: children of a worker are not workers.
+ * A session belongs to the first process that claims it (a compare-and-swap of its pid into the
+ * page). A worker that runs functions must be the agent's own child; a program started by `unisono
+ * run` may be a script whose child links the library, so there any descendant that inherited the
+ * descriptors may claim. The variable is removed at once: children of a worker are not workers.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/shared.h"
 #include "base/clock.h"
 #include "group/agent.h"
 #include "train/session_internal.h"
@@ -102,7 +104,8 @@ static bool read_identity(identity *out)
            fcntl(out->event, F_GETFD) >= 0;
 }
 
-/* A page that the kernel empties in every child: who looks there knows whether it is the worker itself, without a system call. */
+/* A page that the kernel empties in every child: who looks there knows whether it is the worker
+ * itself, without a system call. */
 static int mark_own(uni_session *session, uni_error *err)
 {
     uint8_t *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -225,7 +228,8 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
              uni_dict_get_string(order, "node_ip", "127.0.0.1"));
     session->answers = uni_dict_get_bool(order, "answers", false);
     session->synchronous = uni_dict_get_bool(order, "synchronous", false);
-    /* A restarted group counts on from its checkpoint, on all ranks, whether they load it or not. */
+    /* A restarted group counts on from its checkpoint, on all ranks, whether they load it or
+     * not. */
     session->iteration = uni_dict_get_int(order, "iteration", 0);
     atomic_store(&session->page->iteration, session->iteration);
     session->advanced = false;
@@ -240,13 +244,10 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
     status |= attachment && !session->attachment ? UNI_ENOMEM : 0;
     uni__session_drop_shards(session);
     uni_value_free(session->datasets);
-    uni_value_free(session->data_states);
     const uni_value *datasets = uni_dict_get(order, "datasets");
-    const uni_value *data_states = uni_dict_get(order, "data_states");
     session->datasets = datasets ? uni_value_copy(datasets) : NULL;
-    session->data_states = data_states ? uni_value_copy(data_states) : NULL;
-    status |=
-        (datasets && !session->datasets) || (data_states && !session->data_states) ? UNI_ENOMEM : 0;
+    status |= datasets && !session->datasets ? UNI_ENOMEM : 0;
+    status |= uni__session_begin_state(session, order);
     status |= keep_string(&session->run_dir, order, "run_dir");
     status |= keep_string(&session->staging_dir, order, "staging_dir");
     status |= keep_string(&session->name, order, "name");
@@ -277,7 +278,7 @@ int uni__session_next_order(uni_session *session, char **function, uni_error *er
         int type = frame.type, status = 0;
         if (type == UNI__TO_WORKER_RUN) {
             uni__session_drop_mail(session);
-            status = uni_msgpack_read(&order, frame.payload, frame.size, err);
+            status = uni__msgpack_read(&order, frame.payload, frame.size, err);
             if (status == 0)
                 status = begin_run(session, order, &frame, function, err);
             uni_value_free(order);
@@ -313,7 +314,7 @@ void uni__session_free(uni_session *session)
     uni_value_free(session->config);
     uni__session_drop_shards(session);
     uni_value_free(session->datasets);
-    uni_value_free(session->data_states);
+    uni__session_free_state(session);
     uni_value_free(session->attachment);
     free(session->run_dir);
     free(session->staging_dir);

@@ -1,7 +1,8 @@
 /*
- * template.c - trainers whose workers are forked from a template (unisono/template.h; the mechanism is in group/template.c). User's thread.
+ * template.c - trainers whose workers are forked from a template (train/shared.h; the mechanism is
+ * in group/template.c). User's thread.
  */
-#include <unisono/template.h>
+#include "train/shared.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,25 +13,25 @@
 
 static void before(void *context)
 {
-    const uni_template_hooks *hooks = context;
+    const uni__template_hooks *hooks = context;
     if (hooks && hooks->before_fork)
         hooks->before_fork(hooks->context);
 }
 
 static void after(void *context, bool in_child)
 {
-    const uni_template_hooks *hooks = context;
+    const uni__template_hooks *hooks = context;
     if (hooks && hooks->after_fork)
         hooks->after_fork(hooks->context, in_child);
 }
 
-int uni_template_serve(int fd, const uni_template_hooks *hooks, uni_error *err)
+int uni__template_run(int fd, const uni__template_hooks *hooks, uni_error *err)
 {
     const uni__fork_hooks around = { .before = before, .after = after, .context = (void *)hooks };
     return uni__template_serve(fd, &around, err);
 }
 
-int uni_trainer_use_template(uni_trainer *trainer, int fd, uni_error *err)
+int uni__trainer_use_template(uni_trainer *trainer, int fd, uni_error *err)
 {
     int copy = -1;
     if (trainer->current)

@@ -1,4 +1,5 @@
-/* template_test.c - workers forked from a template: what they inherit and what is their own, restarts, and templates that are gone. */
+/* template_test.c - workers forked from a template: what they inherit and what is their own,
+ * restarts, and templates that are gone. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,7 +14,7 @@
 #include <cmocka.h>
 
 #include <unisono/log.h>
-#include <unisono/template.h>
+#include "train/shared.h"
 
 #include "base/file.h"
 
@@ -36,8 +37,8 @@ static int in_worker(void *context, uni_session *session, const char *function, 
                      uni_error *err)
 {
     const char *rank = getenv("RANK");
-    if (strcmp(function, "die_once") == 0 && uni_session_attempt(session) == 1 &&
-        uni_session_world_rank(session) == 1)
+    if (strcmp(function, "die_once") == 0 && uni_session_info_of(session)->attempt == 1 &&
+        uni_session_info_of(session)->world_rank == 1)
         kill(getpid(), SIGKILL);
     *result = uni_value_dict();
     int status = uni_dict_take(*result, "loaded", uni_value_int(loaded));
@@ -58,9 +59,9 @@ static void be_template(int fd)
     uni_error err = { 0 };
     loaded = 42;
     setenv("TEMPLATE_ONLY", "1", 1);
-    int served = uni_template_serve(fd, &(uni_template_hooks){ .after_fork = count_fork }, &err);
+    int served = uni__template_run(fd, &(uni__template_hooks){ .after_fork = count_fork }, &err);
     if (served == 1)
-        served = uni_worker_serve(in_worker, NULL, &err);
+        served = uni__worker_serve(in_worker, NULL, &err);
     _exit(served < 0 ? 70 : served);
 }
 
@@ -107,8 +108,8 @@ static int fit(place *here, int fd, const char *function, uni_result **result, u
                                                              .storage_path = here->dir },
                                      err),
                      0);
-    assert_int_equal(uni_trainer_use_template(trainer, fd, err), 0);
-    int status = uni_trainer_fit(trainer, &(uni_run_options){ .function = function }, result, err);
+    assert_int_equal(uni__trainer_use_template(trainer, fd, err), 0);
+    int status = uni_trainer_fit(result, trainer, &(uni_run_options){ .function = function }, err);
     uni_trainer_free(trainer);
     return status;
 }
@@ -116,7 +117,7 @@ static int fit(place *here, int fd, const char *function, uni_result **result, u
 static void expect_workers(const uni_result *result)
 {
     for (int rank = 0; rank < 2; rank++) {
-        const uni_value *mine = uni_result_returned(result, rank);
+        const uni_value *mine = uni_result_info_of(result)->returned[rank];
         assert_int_equal(uni_dict_get_int(mine, "loaded", 0), 42);
         assert_int_equal(uni_dict_get_int(mine, "forks", 0), 3); /* keeper, agent, worker */
         assert_int_equal(uni_dict_get_int(mine, "rank", -1), rank);
@@ -143,7 +144,7 @@ static void test_a_killed_worker_is_forked_again(void **state)
     uni_result *result = NULL;
     uni_error err = { 0 };
     assert_int_equal(fit(*state, ((place *)*state)->fd, "die_once", &result, &err), 0);
-    assert_int_equal(uni_result_attempts(result), 2);
+    assert_int_equal(uni_result_info_of(result)->attempts, 2);
     expect_workers(result);
     uni_result_free(result);
 }
@@ -172,8 +173,8 @@ static void test_none_and_nonsense(void **state)
                                                 .storage_path = ((place *)*state)->dir },
                         &err),
         0);
-    assert_int_equal(uni_trainer_use_template(trainer, -1, &err), 0);
-    assert_true(uni_trainer_use_template(trainer, 9999, &err) < 0);
+    assert_int_equal(uni__trainer_use_template(trainer, -1, &err), 0);
+    assert_true(uni__trainer_use_template(trainer, 9999, &err) < 0);
     assert_non_null(strstr(err.message, "9999"));
     uni_trainer_free(trainer);
 }

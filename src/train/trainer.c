@@ -1,13 +1,13 @@
 /*
- * trainer.c - the public trainer: start, run, fit, shutdown. User's thread; the work happens on the controller thread (control.c).
+ * trainer.c - the public trainer: start, run, fit, shutdown. User's thread; the work happens on the
+ * controller thread (control.c).
  */
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "train/shared.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "group/agent.h"
@@ -15,11 +15,13 @@
 #include "train/main_internal.h"
 #include "train/trainer_internal.h"
 #include "train/variables.h"
+#include "base/options.h"
 
-#define SHUTDOWN_WAIT_NS 2000000000ull
+#define SHUTDOWN_SECONDS 2
 
-/* A program with a trainer of its own that `unisono run -n N` has started N times would train N times, each time with all its workers, and write the
- * same files. A program that has opened its session is a worker and knows what it does. */
+/* A program with a trainer of its own that `unisono run -n N` has started N times would train N
+ * times, each time with all its workers, and write the same files. A program that has opened its
+ * session is a worker and knows what it does. */
 static int refuse_copies(const uni_trainer_options *options, uni_error *err)
 {
     const char *session = getenv(UNI__SESSION_VARIABLE), *size = getenv("UNISONO_WORLD_SIZE");
@@ -38,6 +40,7 @@ static int refuse_copies(const uni_trainer_options *options, uni_error *err)
 int uni_trainer_new(uni_trainer **out, const uni_trainer_options *options, uni_error *err)
 {
     *out = NULL;
+    UNI__OPTIONS(uni_trainer_options, options, run_defaults, err);
     UNI_TRY(refuse_copies(options, err));
     uni_trainer *trainer = calloc(1, sizeof *trainer);
     if (!trainer)
@@ -63,10 +66,8 @@ void uni_trainer_free(uni_trainer *trainer)
     if (!trainer)
         return;
     uni_trainer_shutdown(trainer);
-    for (int i = 0; trainer->ranks && i < trainer->options.num_workers; i++) {
-        trainer->ranks[i].state = UNI__RANK_GONE;
+    for (int i = 0; trainer->ranks && i < trainer->options.num_workers; i++)
         uni__rank_forget(&trainer->ranks[i], 0);
-    }
     free(trainer->ranks);
     if (trainer->template_fd >= 0)
         close(trainer->template_fd);
@@ -107,6 +108,8 @@ static int ensure_group(uni_trainer *trainer, uni_error *err)
     }
     UNI_TRY(uni__group_new(&trainer->group, trainer->options.num_workers, trainer->template_fd,
                            &uni__trainer_events, trainer, err));
+    for (int i = 0; i < trainer->options.num_workers; i++)
+        trainer->ranks[i].worker = uni__group_worker(trainer->group, i);
     if (!trainer->options.handle_signals)
         return 0;
     start_call call = { .trainer = trainer };
@@ -135,50 +138,17 @@ int uni_trainer_start(uni_trainer *trainer, uni_error *err)
     return 0;
 }
 
-/* Warm workers get the order to end, and a moment for it. */
-typedef struct farewell {
-    uni_trainer *trainer;
-    int left;
-} farewell;
-
-static void say_farewell(void *argument)
-{
-    static const uint8_t empty_map[1] = { 0x80 };
-    farewell *call = argument;
-    uni_trainer *trainer = call->trainer;
-    for (int i = 0; i < trainer->options.num_workers; i++)
-        if (trainer->ranks[i].pid && uni__group_send(trainer->group, i, UNI__TO_WORKER_SHUTDOWN,
-                                                     empty_map, sizeof empty_map, -1, NULL) == 0)
-            call->left++;
-}
-
-static void count_left(void *argument)
-{
-    farewell *call = argument;
-    call->left = 0;
-    for (int i = 0; i < call->trainer->options.num_workers; i++)
-        call->left += call->trainer->ranks[i].pid != 0;
-}
-
 void uni_trainer_shutdown(uni_trainer *trainer)
 {
     trainer->started = false;
     if (!trainer->group)
         return; /* never started, or fresh_workers between runs */
-    farewell call = { .trainer = trainer };
-    uni__group_call(trainer->group, say_farewell, &call);
-    uint64_t deadline = uni__monotonic_ns() + SHUTDOWN_WAIT_NS;
-    for (long pause_us = 100; call.left > 0 && uni__monotonic_ns() < deadline;
-         pause_us = pause_us < 5000 ? pause_us * 2 : 5000) {
-        nanosleep(&(struct timespec){ .tv_nsec = pause_us * 1000 }, NULL);
-        uni__group_call(trainer->group, count_left, &call);
-    }
+    uni__group_dismiss(trainer->group, SHUTDOWN_SECONDS);
     uni__group_retire(trainer->group);
     uni__group_free(trainer->group);
     trainer->group = NULL;
     for (int i = 0; i < trainer->options.num_workers; i++) {
-        trainer->ranks[i].state = UNI__RANK_GONE;
-        trainer->ranks[i].pid = 0;
+        trainer->ranks[i].worker = NULL;
         uni__rank_forget(&trainer->ranks[i], 0);
     }
     char *logs = uni__path_join(trainer->logdir, ".start", NULL);
@@ -197,22 +167,22 @@ int uni__trainer_begin(uni_trainer *trainer, const uni_run_options *asked, bool 
             "this trainer is busy with a run; wait for its end or free its iterator");
     uni__run *run = NULL;
     UNI_TRY(uni__run_new(&run, trainer, asked, for_iterator, err));
-    if (uni_list_take(trainer->run_dirs, uni_value_string(run->dir)) == 0)
+    if (uni_list_take(trainer->run_dirs, uni_value_string(run->places.dir)) == 0)
         atomic_store(
             &trainer->latest_run_dir,
             uni_value_as_string(
                 uni_list_get(trainer->run_dirs, uni_list_size(trainer->run_dirs) - 1), NULL));
     /* Workers that wait for functions are of no use to a program of its own. */
-    if (run->program && trainer->group && trainer->worker_argv)
+    if (run->request.program && trainer->group && trainer->worker_argv)
         uni_trainer_shutdown(trainer);
     int status = ensure_group(trainer, err);
     if (status < 0) {
-        uni_error_set(&run->error, status, "%s",
+        uni_error_set(&run->outcome.error, status, "%s",
                       err ? err->message : "the workers could not be started");
-        run->cause.kind = UNI__CAUSE_LAUNCH;
+        run->outcome.cause.kind = UNI__CAUSE_LAUNCH;
         run->state = UNI__RUN_DONE;
         if (uni__run_write_description(run, "failed", NULL) < 0)
-            uni__warn("the description of %s could not be written", run->id);
+            uni__warn("the description of %s could not be written", run->places.id);
         uni_result_free(uni__run_end(run));
         return status;
     }
@@ -242,14 +212,14 @@ static int run_once(uni_trainer *trainer, const uni_run_options *asked, uni_resu
     uni__run *run = NULL;
     UNI_TRY(uni__trainer_begin(trainer, asked, false, &run, err));
     uni__group_post(trainer->group, uni__run_begin, run);
-    uni__run_wait(run);
+    uni__outcome_wait(&run->outcome);
     uni_result *result = uni__run_end(run);
     uni__trainer_ended(trainer);
     if (!result)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the result");
-    int code = uni_result_error(result)->code;
+    int code = uni_result_info_of(result)->error->code;
     if (code < 0 && err)
-        *err = *uni_result_error(result);
+        *err = *uni_result_info_of(result)->error;
     if (out)
         *out = result;
     else
@@ -257,9 +227,10 @@ static int run_once(uni_trainer *trainer, const uni_run_options *asked, uni_resu
     return code;
 }
 
-int uni_trainer_run(uni_trainer *trainer, const uni_run_options *run, uni_result **out,
+int uni_trainer_run(uni_result **out, uni_trainer *trainer, const uni_run_options *run,
                     uni_error *err)
 {
+    UNI__OPTIONS(uni_run_options, run, v1_checkpoints, err);
     if (out)
         *out = NULL;
     if (!trainer->started)
@@ -268,9 +239,10 @@ int uni_trainer_run(uni_trainer *trainer, const uni_run_options *run, uni_result
     return run_once(trainer, run, out, err);
 }
 
-int uni_trainer_fit(uni_trainer *trainer, const uni_run_options *run, uni_result **out,
+int uni_trainer_fit(uni_result **out, uni_trainer *trainer, const uni_run_options *run,
                     uni_error *err)
 {
+    UNI__OPTIONS(uni_run_options, run, v1_checkpoints, err);
     bool was_started = trainer->started;
     if (out)
         *out = NULL;
@@ -289,7 +261,7 @@ void uni_trainer_stop(uni_trainer *trainer, bool now)
     pthread_mutex_unlock(&trainer->lock);
 }
 
-const char *uni_trainer_logdir(const uni_trainer *trainer)
+const char *uni__trainer_logdir(const uni_trainer *trainer)
 {
     return trainer->logdir;
 }
@@ -299,16 +271,17 @@ const char *uni_trainer_latest_run_dir(const uni_trainer *trainer)
     return atomic_load(&((uni_trainer *)trainer)->latest_run_dir);
 }
 
-bool uni_trainer_is_started(const uni_trainer *trainer)
+bool uni__trainer_is_started(const uni_trainer *trainer)
 {
     return trainer->started;
 }
 
 /* ---- what a run would do ---- */
 
-static uni_value *plan_of_rank(uni_trainer *trainer, const uni__run *run, int rank)
+static uni_value *plan_of_rank(const uni__world *world, int rank)
 {
-    uni_value *list = uni__worker_environment(trainer, run, rank), *mine = uni_value_dict(),
+    const uni_trainer *trainer = world->trainer;
+    uni_value *list = uni__world_environment(world, rank), *mine = uni_value_dict(),
               *out = uni_value_dict();
     extern char **environ;
     int status = 0;
@@ -342,27 +315,27 @@ static uni_value *plan_of_rank(uni_trainer *trainer, const uni__run *run, int ra
     return NULL;
 }
 
-int uni_trainer_plan(uni_trainer *trainer, const uni_run_options *asked, uni_value **out,
+int uni_trainer_plan(uni_value **out, uni_trainer *trainer, const uni_run_options *asked,
                      uni_error *err)
 {
     *out = NULL;
-    uni__run run = { .trainer = trainer,
-                     .num_workers = trainer->options.num_workers,
-                     .attempt = 1 };
+    UNI__OPTIONS(uni_run_options, asked, v1_checkpoints, err);
+    uni__ports ports = { 0 };
+    uni__world world = {
+        .trainer = trainer, .size = trainer->options.num_workers, .attempt = 1, .ports = &ports
+    };
     const char *backend = trainer->options.backend;
     char *exe = NULL;
     int status = 0;
-    if (asked && asked->program && asked->program[0])
+    if (asked->program && asked->program[0])
         UNI_TRY(uni__find_program(asked->program[0], &exe, err));
     if (strcmp(backend, "tensorflow") == 0 || strcmp(backend, "torch") == 0)
-        UNI_TRY_GOTO(uni__ports_hold(&run.ports,
-                                     strcmp(backend, "torch") == 0 ? 1 : run.num_workers, true,
-                                     err),
+        UNI_TRY_GOTO(uni__ports_plan(&ports, strcmp(backend, "torch") == 0 ? 1 : world.size, err),
                      done);
     uni_value *plan = uni_value_dict(), *workers = uni_value_list(), *warnings = uni_value_list();
     int failed = 0;
-    for (int i = 0; i < run.num_workers; i++)
-        failed |= uni_list_take(workers, plan_of_rank(trainer, &run, i));
+    for (int i = 0; i < world.size; i++)
+        failed |= uni_list_take(workers, plan_of_rank(&world, i));
     if (trainer->hosts) {
         uni_value *command = NULL;
         status = uni__hosts_plan_command(trainer, &command, err);
@@ -392,7 +365,7 @@ int uni_trainer_plan(uni_trainer *trainer, const uni_run_options *asked, uni_val
         *out = plan;
     }
 done:
-    uni__ports_release(&run.ports);
+    uni__ports_release(&ports);
     free(exe);
     return status;
 }

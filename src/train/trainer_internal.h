@@ -1,4 +1,5 @@
-/* trainer_internal.h - what trainer.c, trainer_options.c, run_setup.c and iterator.c share. Only for this module. */
+/* trainer_internal.h - what trainer.c, trainer_options.c, run_setup.c and iterator.c share. Only
+ * for this module. */
 #ifndef UNISONO_TRAIN_TRAINER_INTERNAL_H
 #define UNISONO_TRAIN_TRAINER_INTERNAL_H
 
@@ -15,8 +16,8 @@ int uni__find_program(const char *name, char **out, uni_error *err) UNI_MUST_USE
 /* Everything of a run up to the point where workers are needed; sinks' thread is running. */
 int uni__run_new(uni__run **out, uni_trainer *trainer, const uni_run_options *asked,
                  bool for_iterator, uni_error *err) UNI_MUST_USE;
-void uni__run_wait(uni__run *run);
-/* Takes it apart: sinks are drained, checkpoints closed. The result, also of a failed run; NULL only without memory. */
+/* Takes it apart: sinks are drained, checkpoints closed. The result, also of a failed run; NULL
+ * only without memory. */
 uni_result *uni__run_end(uni__run *run);
 
 /* trainer.c */

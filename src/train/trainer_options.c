@@ -1,7 +1,9 @@
 /*
- * trainer_options.c - checking and copying what a trainer was asked for, before anything is started.
+ * trainer_options.c - checking and copying what a trainer was asked for, before anything is
+ * started.
  *
- * Whatever can be known now is an error now: impossible resources, unknown names, a storage path that cannot be used.
+ * Whatever can be known now is an error now: impossible resources, unknown names, a storage path
+ * that cannot be used.
  */
 #include <errno.h>
 #include <limits.h>
@@ -11,9 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "train/shared.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "train/run_reader.h"
 #include "train/variables.h"
 #include "train/hosts_internal.h"
@@ -26,6 +28,7 @@
 #define DEFAULT_SILENT_TIMEOUT 5.0
 #define DEFAULT_LOG_CAP (64u << 20)
 #define MAX_WORKERS 4096
+#define GIB (1024.0 * 1024 * 1024)
 
 static int one_of(const char *what, const char *value, const char *const *allowed, uni_error *err)
 {
@@ -80,6 +83,7 @@ static int check_numbers(const uni_trainer_options *asked, uni_error *err)
         double value;
     } numbers[] = { { "cpus_per_worker", asked->cpus_per_worker },
                     { "memory_per_worker", asked->memory_per_worker },
+                    { "address_space_limit", asked->address_space_limit },
                     { "gpus_per_worker", asked->gpus_per_worker },
                     { "grace_seconds", asked->grace_seconds },
                     { "hello_timeout", asked->hello_timeout },
@@ -104,11 +108,13 @@ static int check_resources(uni_trainer *trainer, uni_error *err)
                              asked->cpus_per_worker * asked->num_workers, host->cpus);
     if (asked->memory_per_worker > 0 &&
         asked->memory_per_worker * asked->num_workers > (double)host->memory)
-        return uni_error_set(
-            err, UNI_ERESOURCE,
-            "%d workers with %.1f GiB each need more than the %.1f GiB of this machine",
-            asked->num_workers, asked->memory_per_worker / 1073741824.0,
-            (double)host->memory / 1073741824.0);
+        return uni_error_set(err, UNI_ERESOURCE,
+                             "%d workers with %.1f GiB each need %.1f GiB, but this machine has "
+                             "%.1f GiB: start fewer, "
+                             "or reserve less with memory_per_worker (--memory)",
+                             asked->num_workers, asked->memory_per_worker / GIB,
+                             asked->memory_per_worker * asked->num_workers / GIB,
+                             (double)host->memory / GIB);
     if (!asked->use_gpu && asked->gpus_per_worker > 0)
         return uni_error_set(err, UNI_EINVAL, "gpus_per_worker is %d but use_gpu is off",
                              asked->gpus_per_worker);
@@ -200,7 +206,8 @@ int uni__find_program(const char *name, char **out, uni_error *err)
     return uni_error_set(err, UNI_ENOTFOUND, "the program \"%s\" is not in PATH", name);
 }
 
-/* The workers of a C program are the program itself; /proc/self/exe is right even when it was started by a relative path. */
+/* The workers of a C program are the program itself; /proc/self/exe is right even when it was
+ * started by a relative path. */
 static int find_workers(uni_trainer *trainer, const uni_trainer_options *asked, uni_error *err)
 {
     if (asked->main) {
@@ -300,7 +307,7 @@ int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *a
     if (asked->working_directory && !uni__path_is_dir(asked->working_directory))
         return uni_error_set(err, UNI_ENOTFOUND, "the working directory %s does not exist",
                              asked->working_directory);
-    UNI_TRY(uni_run_storage(asked->storage_path, &trainer->storage, err));
+    UNI_TRY(uni__run_storage(&trainer->storage, asked->storage_path, err));
     UNI_TRY(check_storage(trainer, err));
     trainer->logdir = uni__path_join(trainer->storage, trainer->name, NULL);
     if (!trainer->logdir)

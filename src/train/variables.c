@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/text.h"
 #include "train/variables.h"
 
 #define FILE_LIMIT (1 << 20)

@@ -1,8 +1,11 @@
 /*
- * asha.c - asynchronous successive halving (Li et al. 2018), in the form that ends trials rather than pausing them.
+ * asha.c - asynchronous successive halving (Li et al. 2018), in the form that ends trials instead
+ * of pausing them.
  *
- * Rungs are at grace_period * reduction_factor^k iterations. A trial that reaches a rung is compared with all that reached it before: below their top
- * 1/reduction_factor it ends. At max_t every trial ends. With several brackets the later ones leave out the first rungs, and trials take turns between them.
+ * Rungs are at grace_period * reduction_factor^k iterations. A trial that reaches a rung is
+ * compared with all that reached it before, and ends if it is below their top 1/reduction_factor.
+ * At max_t every trial ends. With several brackets the later ones leave out the first rungs, and
+ * trials take turns between them.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -89,7 +92,8 @@ static int asha_added(void *context, int64_t trial, uni_error *err)
     return 0;
 }
 
-/* The value that the top 1/factor of a rung reach, between two neighbours in proportion; NaN when nobody was there. */
+/* The value that the top 1/factor of a rung reach, interpolated between neighbors; NaN for an empty
+ * rung. */
 static double cutoff(const rung *at, double factor)
 {
     if (!at->count)

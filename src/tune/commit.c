@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define PAUSE_NS 5000000 /* between two syncs: what comes meanwhile shares the next */
+/* Between two syncs. Records that arrive meanwhile share the next sync. */
+#define PAUSE_NS 5000000
 
 struct uni__commit {
     uni__journal *journal;
@@ -13,7 +14,7 @@ struct uni__commit {
     bool runs, quit;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t appended, synced; /* with lock, like the error */
+    uint64_t appended, synced; /* protected by the lock, like the error */
     bool somebody_waits;
     uni_error error;
 };

@@ -1,10 +1,12 @@
 /*
- * domain.c - one marked value: which domain its mark means, and a number or a value out of it. The marks are those of tune.h; {"grid_search": [...]}
- * without the dollar is Ray's own form. The functions at the end make such marks for users in C. Pure functions; any thread.
+ * domain.c - one marked value: the domain that its mark means, and a number or a value from it. The
+ * marks are those of tune.h; {"grid_search": [...]} without the dollar is Ray's own form. The
+ * functions at the end make such marks for users in C. Pure functions; any thread.
  */
 #include "tune/space.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef enum shape { VALUES, LOW_HIGH, LOW_HIGH_Q, MEAN_DEVIATION, MEAN_DEVIATION_Q, NAME } shape;
@@ -156,7 +158,8 @@ uni_value *uni__domain_number(const uni__domain *domain, double x)
                                            : uni_value_float(x);
 }
 
-/* The normal number whose share of smaller ones is u (Acklam's rational approximation, 1e-9; then one step of Halley). */
+/* The quantile u of the normal distribution (Acklam's rational approximation, 1e-9; then one step
+ * of Halley). */
 static double normal_of(double u)
 {
     static const double a[] = { -39.69683028665376, 220.9460984245205,  -275.9285104469687,
@@ -213,91 +216,16 @@ uni_value *uni__domain_sample(const uni__domain *domain, double unit)
 
 /* ---- making marks ---- */
 
-static uni_value *marked(const char *name, uni_value *inside)
+uni_value *uni_tune_domain(const char *name, int count, uni_value **values)
 {
-    uni_value *out = uni_value_dict();
-    if (uni_dict_take(out, name, inside) == 0)
+    uni_value *inside = count == 1 ? values[0] : uni_value_list(), *out = uni_value_dict();
+    int status = 0;
+    for (int i = 0; count != 1 && i < count; i++)
+        status |= uni_list_take(inside, values[i]);
+    char mark[32];
+    snprintf(mark, sizeof mark, "$%s", name);
+    if ((uni_dict_take(out, mark, inside) | status) == 0)
         return out;
     uni_value_free(out);
     return NULL;
-}
-
-static uni_value *numbers(const char *name, uni_value *first, uni_value *second, uni_value *third)
-{
-    uni_value *list = uni_value_list();
-    int status = uni_list_take(list, first);
-    status |= uni_list_take(list, second);
-    if (third)
-        status |= uni_list_take(list, third);
-    if (status == 0)
-        return marked(name, list);
-    uni_value_free(list);
-    return NULL;
-}
-
-uni_value *uni_tune_grid_search(uni_value *values)
-{
-    return marked("$grid_search", values);
-}
-
-uni_value *uni_tune_choice(uni_value *values)
-{
-    return marked("$choice", values);
-}
-
-uni_value *uni_tune_uniform(double lower, double upper)
-{
-    return numbers("$uniform", uni_value_float(lower), uni_value_float(upper), NULL);
-}
-
-uni_value *uni_tune_quniform(double lower, double upper, double q)
-{
-    return numbers("$quniform", uni_value_float(lower), uni_value_float(upper), uni_value_float(q));
-}
-
-uni_value *uni_tune_loguniform(double lower, double upper)
-{
-    return numbers("$loguniform", uni_value_float(lower), uni_value_float(upper), NULL);
-}
-
-uni_value *uni_tune_qloguniform(double lower, double upper, double q)
-{
-    return numbers("$qloguniform", uni_value_float(lower), uni_value_float(upper),
-                   uni_value_float(q));
-}
-
-uni_value *uni_tune_randint(int64_t lower, int64_t upper)
-{
-    return numbers("$randint", uni_value_int(lower), uni_value_int(upper), NULL);
-}
-
-uni_value *uni_tune_qrandint(int64_t lower, int64_t upper, int64_t q)
-{
-    return numbers("$qrandint", uni_value_int(lower), uni_value_int(upper), uni_value_int(q));
-}
-
-uni_value *uni_tune_lograndint(int64_t lower, int64_t upper)
-{
-    return numbers("$lograndint", uni_value_int(lower), uni_value_int(upper), NULL);
-}
-
-uni_value *uni_tune_qlograndint(int64_t lower, int64_t upper, int64_t q)
-{
-    return numbers("$qlograndint", uni_value_int(lower), uni_value_int(upper), uni_value_int(q));
-}
-
-uni_value *uni_tune_normal(double mean, double deviation)
-{
-    return numbers("$normal", uni_value_float(mean), uni_value_float(deviation), NULL);
-}
-
-uni_value *uni_tune_qnormal(double mean, double deviation, double q)
-{
-    return numbers("$qnormal", uni_value_float(mean), uni_value_float(deviation),
-                   uni_value_float(q));
-}
-
-uni_value *uni_tune_sample_from(const char *name)
-{
-    return marked("$sample_from", uni_value_string(name));
 }

@@ -1,4 +1,6 @@
 /* experiment.c - the state of an experiment and what each record does to it; see experiment.h. */
+#include "train/shared.h"
+#include "tune/shared.h"
 #include "tune/experiment.h"
 
 #include <dirent.h>
@@ -46,7 +48,7 @@ int uni__experiment_metric(const uni__experiment *experiment, const char *name)
     return -1;
 }
 
-double uni_tune_metric(const uni_value *metrics, const char *name)
+double uni__tune_metric(const uni_value *metrics, const char *name)
 {
     const uni_value *found = uni_dict_get(metrics, name);
     if (!found) {
@@ -71,7 +73,7 @@ static int add_number(uni__report *report, int name, double value)
     return 0;
 }
 
-/* All numbers of a report, nested ones as "a/b". */
+/* Collects all numbers of a report, nested ones as "a/b". */
 static int flatten(uni__experiment *experiment, uni__report *report, const uni_value *tree,
                    uni__text *path)
 {
@@ -118,7 +120,7 @@ static int aggregate(uni__trial *trial, const uni__number *number)
     if (!isfinite(number->value))
         return 0;
     at->finite++;
-    at->low = fmin(at->low, number->value); /* of NaN and a number the number */
+    at->low = fmin(at->low, number->value); /* ignores NaN */
     at->high = fmax(at->high, number->value);
     at->sum += number->value;
     return 0;
@@ -164,6 +166,8 @@ static void trial_free(uni__trial *trial)
     uni_value_free(trial->last);
     free(trial->aggregates);
     free(trial->error);
+    uni_value_free(trial->failure);
+    uni_value_free(trial->exploited);
     free(trial->why);
     free(trial->checkpoint);
     free(trial->best_checkpoint);
@@ -197,7 +201,7 @@ char *uni__trial_path(const uni__experiment *experiment, int64_t index)
     return asprintf(&path, "%s/trial_%05lld", experiment->dir, (long long)index) < 0 ? NULL : path;
 }
 
-/* ---- what records do ---- */
+/* ---- applying records ---- */
 
 static int no_memory(uni_error *err)
 {
@@ -211,7 +215,8 @@ static int set_text(char **slot, const char *text)
     return text && !*slot ? UNI_ENOMEM : 0;
 }
 
-/* A path of the journal: inside of the experiment's directory, whoever wrote it. */
+/* A path from the journal must stay inside the experiment's directory: the journal is not
+ * trusted. */
 static int set_path(char **slot, const char *path, const char *dir, uni_error *err)
 {
     bool leaves = path && path[0] == '/';
@@ -267,7 +272,7 @@ static int add_trial(uni__experiment *experiment, int64_t index, const uni_value
     return trial->config ? 0 : no_memory(err);
 }
 
-/* A restart: what was reported after the checkpoint never happened. */
+/* A restart: discards what was reported after the checkpoint. */
 static int take_back(uni__trial *trial, int64_t iteration)
 {
     int kept = trial->num_reports, status = 0;
@@ -292,6 +297,7 @@ static int start_trial(uni__trial *trial, const uni_value *record, uni_error *er
 {
     trial->status = UNI_TRIAL_RUNNING;
     trial->verdict = 0;
+    trial->was_interrupted = false;
     trial->wants_resume = trial->wants_end =
         false; /* that was decided before; this is its going on */
     trial->attempts++;
@@ -306,7 +312,8 @@ static int start_trial(uni__trial *trial, const uni_value *record, uni_error *er
     return 0;
 }
 
-/* Full reports are needed where a restart could go back to: from the newest checkpoint on, or the last one. */
+/* Full reports are needed only where a restart could return to: from the newest checkpoint on, or
+ * the last one. */
 static void forget_old(uni__trial *trial)
 {
     int64_t from = trial->checkpoint_number ? trial->checkpoint_iteration : trial->iteration;
@@ -342,7 +349,13 @@ static int add_report(uni__experiment *experiment, uni__trial *trial, const uni_
     trial->last = metrics ? uni_value_copy(metrics) : NULL;
     trial->iteration = report.iteration;
     trial->seconds = report.seconds;
-    trial->verdict = uni_dict_get_string(record, "d", "")[0];
+    const char *decision = uni_dict_get_string(record, "d", "");
+    const uni_value *exploited =
+        strcmp(decision, "exploit") == 0 ? uni_dict_get(record, "c") : NULL;
+    trial->verdict = exploited ? 'x' : decision[0];
+    trial->donor = uni_dict_get_int(record, "donor", -1);
+    uni_value_free(trial->exploited);
+    trial->exploited = exploited ? uni_value_copy(exploited) : NULL;
     if (trial->verdict && set_text(&trial->why, uni_dict_get_string(record, "w", NULL)) < 0)
         status = UNI_ENOMEM;
     forget_old(trial);
@@ -363,7 +376,10 @@ static int end_trial(const uni__experiment *experiment, uni__trial *trial, const
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
         if (strcmp(ends[i].name, name) == 0)
             trial->status = ends[i].status;
-    trial->failures += uni_dict_get_bool(record, "failed", false);
+    trial->was_interrupted = uni_dict_get_bool(record, "failed", false);
+    trial->failures += trial->was_interrupted;
+    uni_value_free(trial->exploited);
+    trial->exploited = NULL;
     int status = set_text(&trial->error, uni_dict_get_string(record, "error", NULL));
     status |= set_text(&trial->why, uni_dict_get_string(record, "w", NULL));
     trial->start_iteration = uni_dict_get_int(record, "i", trial->iteration);
@@ -397,7 +413,8 @@ static int add_checkpoint(const uni__experiment *experiment, uni__trial *trial,
     const char *best = uni_dict_get_string(record, "best", NULL);
     UNI_TRY(set_path(&trial->checkpoint, path, experiment->dir, err));
     UNI_TRY(set_path(&trial->best_checkpoint, best, experiment->dir, err));
-    UNI_TRY(set_path(&trial->start_checkpoint, NULL, NULL, err)); /* its own are newer */
+    /* Its own checkpoints are newer. */
+    UNI_TRY(set_path(&trial->start_checkpoint, NULL, NULL, err));
     forget_old(trial);
     return 0;
 }
@@ -483,7 +500,7 @@ int uni__experiment_find(const char *name, const char *storage, char **out, uni_
 {
     char *root = NULL, *absolute = uni__path_absolute(name, NULL), *below = NULL;
     *out = NULL;
-    int status = uni_run_storage(storage, &root, err);
+    int status = uni__run_storage(&root, storage, err);
     if (status == 0)
         below = uni__path_join(root, name, NULL);
     char *const places[] = { absolute, below };

@@ -1,12 +1,14 @@
 /*
- * fuzz_tune_journal.c - any lines as the records of tune.jsonl, with right sums: reading them ends with an experiment or an error, whatever was read can be asked for
- * everything, and a tuner that replays them into its searcher and its scheduler ends likewise.
+ * fuzz_tune_journal.c - arbitrary lines as records of tune.jsonl, with correct checksums. Reading
+ * them yields an experiment or an error. Every query on what was read works, and a tuner that
+ * replays the records into its searcher and scheduler ends in the same way.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "tune/shared.h"
 #include "base/fuzz.h"
 #include "base/journal.h"
 #include "tune/tuner_internal.h"
@@ -44,18 +46,18 @@ static void ask_everything(const uni_tune_results *results)
     int64_t best = 0;
     int reports = 0;
     char *csv = NULL;
-    uni_value_free(uni_tune_table(results, true));
-    uni_value_free(uni_tune_metric_names(results));
-    if (uni_tune_csv(results, false, &csv, NULL) == 0)
+    uni_value_free(uni__tune_table(results, true));
+    uni_value_free(uni__tune_metric_names(results));
+    if (uni_tune_csv(&csv, results, false, NULL) == 0)
         FUZZ_PROMISE(csv);
     free(csv);
     for (int scope = UNI_SCOPE_LAST; scope <= UNI_SCOPE_AVG; scope++)
-        if (uni_tune_best(results, NULL, NULL, (uni_scope)scope, &best, NULL) == 0)
-            FUZZ_PROMISE(best >= 0 && best < uni_tune_count(results));
-    for (int64_t i = -1; i <= uni_tune_count(results); i++) {
+        if (uni_tune_best(&best, results, NULL, NULL, (uni_scope)scope, NULL) == 0)
+            FUZZ_PROMISE(best >= 0 && best < uni_tune_info_of(results)->num_trials);
+    for (int64_t i = -1; i <= uni_tune_info_of(results)->num_trials; i++) {
         free(uni_trial_dir(results, i));
         free(uni_trial_checkpoint(results, i, true));
-        FUZZ_PROMISE(uni_trial_status_name(uni_trial_status_of(results, i)));
+        FUZZ_PROMISE(uni_trial_status_name(uni_trial_info_of(results, i)->status));
     }
     if (uni_tune_reports(results, count_report, &reports, NULL) < 0)
         return;

@@ -1,14 +1,20 @@
 /*
- * groups.c - trials of several workers: each is a run of an ordinary trainer, in a thread of its own that speaks to the tuner as a member of the crew would.
+ * groups.c - trials of several workers: each is a run of an ordinary trainer, in its own thread,
+ * which talks to the tuner as a member of the crew would.
  *
- * The run is an iterator in lockstep: one report of all ranks at a time (rank 0's counts, as in Ray), then the tuner's word, then the next. A trial that is ended stops all
- * ranks at the iteration after. Its directory is trial_NNNNN/run_001, a restarted trial's run_002, and the trainer keeps its checkpoints there.
+ * A run counts its iterations from 1. The trial's count goes on: `before` is added to every one.
+ *
+ * The run is an iterator in lockstep: one report of all ranks at a time (rank 0's counts, as in
+ * Ray), then the tuner's word, then the next. A trial that is ended stops all ranks at the
+ * iteration after. Its directory is trial_NNNNN/run_001, a restarted trial's run_002, and the
+ * trainer keeps its checkpoints there.
  */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shared.h"
 #include "base/clock.h"
 #include "tune/tuner_internal.h"
 
@@ -16,12 +22,12 @@ typedef struct slot {
     struct uni__groups *groups;
     int index;
     pthread_t thread;
-    bool runs; /* the thread is to be joined */
+    bool runs; /* the thread must be joined */
     uint64_t serial;
     uni_trainer *trainer;
     char *function, *name, *checkpoint;
     uni_value *config, *program;
-    int64_t iteration;
+    int64_t before, iteration; /* before: the trial's iterations in earlier runs */
     /* with the lock */
     bool released, stop;
 } slot;
@@ -32,7 +38,7 @@ struct uni__groups {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint64_t next_serial;
-    bool quit; /* with the lock */
+    bool quit; /* protected by the lock */
 };
 
 int uni__groups_new(struct uni__groups **out, uni_tuner *tuner, uni_error *err)
@@ -79,7 +85,7 @@ static bool must_stop(slot *mine)
     return stop;
 }
 
-/* Hands one report to the tuner; false when the trial is to end. */
+/* Hands one report to the tuner; false when the trial must end. */
 static bool report(slot *mine, const uni_reports *reports)
 {
     const uni_value *metrics = reports->by_rank[0];
@@ -88,13 +94,13 @@ static bool report(slot *mine, const uni_reports *reports)
     uni__crew_event *event = metrics ? new_event(mine, UNI__CREW_REPORT) : NULL;
     void *bytes = NULL;
     size_t size = 0;
-    if (!event || uni_msgpack_write(&bytes, &size, metrics, NULL) < 0) {
+    if (!event || uni__msgpack_write(&bytes, &size, metrics, NULL) < 0) {
         free(event);
         return true;
     }
     event->metrics = bytes;
     event->metrics_size = size;
-    event->iteration = mine->iteration = reports->iteration;
+    event->iteration = mine->iteration = mine->before + reports->iteration;
     uni__crew_inject(mine->groups->tuner->crew, event);
     return wait_for_word(mine);
 }
@@ -104,7 +110,7 @@ static int follow(slot *mine, uni_iterator *iterator, uni_error *err)
     bool stopping = false;
     for (;;) {
         const uni_reports *reports = NULL;
-        int found = uni_iterator_next_within(iterator, 0.2, &reports, err);
+        int found = uni_iterator_next_within(&reports, iterator, 0.2, err);
         if (found == UNI_ETIMEOUT) {
             if (must_stop(mine) && !stopping) {
                 stopping = true;
@@ -121,7 +127,7 @@ static int follow(slot *mine, uni_iterator *iterator, uni_error *err)
     }
 }
 
-/* `first`, then the list's strings, which are borrowed; NULL at the end. */
+/* `first`, then the list's strings, which are borrowed; NULL-terminated. */
 static const char **words_of(const uni_value *list, const char *const *first)
 {
     size_t count = 0, more = uni_list_size(list);
@@ -143,7 +149,7 @@ static int run_group(slot *mine, uni__crew_event *end, uni_error *err)
     if (!program)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a trial's program");
     int status = uni_trainer_run_iterator(
-        mine->trainer,
+        &iterator, mine->trainer,
         &(uni_run_options){ .function = mine->program ? NULL : mine->function,
                             .program = mine->program ? program : NULL,
                             .config = mine->config,
@@ -151,13 +157,17 @@ static int run_group(slot *mine, uni__crew_event *end, uni_error *err)
                             .policy = tuner->spec->options.policy,
                             .from_checkpoint = mine->checkpoint,
                             .trial = true },
-        &iterator, err);
+        err);
     free(program);
     UNI_TRY(status);
     status = follow(mine, iterator, err);
-    if (uni_iterator_result(iterator, false, &result, NULL) == 0) {
-        const char *latest = uni_result_latest_checkpoint(result),
-                   *best = uni_result_best_checkpoint(result);
+    /* A trial that failed or was stopped has checkpoints, too: it goes on from them. */
+    (void)!uni_iterator_result(&result, iterator, false, NULL);
+    if (result) {
+        const uni_value *failure = uni_result_info_of(result)->failure;
+        end->failure = failure ? uni_value_copy(failure) : NULL;
+        const char *latest = uni_result_info_of(result)->latest_checkpoint,
+                   *best = uni_result_info_of(result)->best_checkpoint;
         end->path = latest ? strdup(latest) : NULL;
         end->best = best ? strdup(best) : NULL;
     }
@@ -204,38 +214,42 @@ int uni__groups_run(struct uni__groups *groups, int place, const uni__crew_order
     slot *mine = &groups->slots[place];
     empty_slot(mine);
     const char *name = strrchr(order->run_dir, '/');
-    *mine = (slot){ .groups = groups, .index = place, .serial = ++groups->next_serial };
+    *mine = (slot){ .groups = groups,
+                    .index = place,
+                    .serial = ++groups->next_serial,
+                    .before = order->iteration,
+                    .iteration = order->iteration };
     mine->function = order->function ? strdup(order->function) : NULL;
     mine->name = strdup(name ? name + 1 : order->run_dir);
     mine->checkpoint = order->checkpoint ? strdup(order->checkpoint) : NULL;
     mine->config = uni_value_copy(order->config);
     mine->program = order->program ? uni_value_copy(order->program) : NULL;
     *serial = mine->serial;
-    /* A framework's addresses are for processes that begin with the run. */
+    /* A framework's addresses are valid only for processes that start with the run. */
     bool frames =
         spec->backend && strcmp(spec->backend, "none") != 0 && strcmp(spec->backend, "native") != 0;
     const char **environment = words_of(order->environment, groups->tuner->environment);
     if (!environment)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a trial's environment");
-    int status =
-        uni_trainer_new(&mine->trainer,
-                        &(uni_trainer_options){
-                            .main = tuner->asked.main,
-                            .worker_program = tuner->asked.worker_program,
-                            .num_workers = workers,
-                            .backend = spec->backend,
-                            .cpus_per_worker = spec->cpus_per_trial / workers,
-                            .use_gpu = spec->gpus_per_trial > 0,
-                            .gpus_per_worker = spec->gpus_per_trial / workers,
-                            .name = mine->name,
-                            .storage_path = tuner->dir,
-                            .environment = environment,
-                            .working_directory = spec->working_directory,
-                            .max_failures = UNI_NO_RETRIES, /* a trial's budget is the tuner's */
-                            .grace_seconds = spec->grace_seconds,
-                            .lockstep = true,
-                            .fresh_workers = spec->fresh_workers || frames },
-                        err);
+    int status = uni_trainer_new(
+        &mine->trainer,
+        &(uni_trainer_options){ .main = tuner->asked.main,
+                                .worker_program = tuner->asked.worker_program,
+                                .num_workers = workers,
+                                .backend = spec->backend,
+                                .cpus_per_worker = spec->cpus_per_trial / workers,
+                                .use_gpu = spec->gpus_per_trial > 0,
+                                .gpus_per_worker = spec->gpus_per_trial / workers,
+                                .name = mine->name,
+                                .storage_path = tuner->dir,
+                                .environment = environment,
+                                .working_directory = spec->working_directory,
+                                .max_failures =
+                                    UNI_NO_RETRIES, /* the tuner budgets a trial's failures */
+                                .grace_seconds = spec->grace_seconds,
+                                .lockstep = true,
+                                .fresh_workers = spec->fresh_workers || frames },
+        err);
     free(environment);
     UNI_TRY(status);
     int error = pthread_create(&mine->thread, NULL, slot_thread, mine);

@@ -1,9 +1,11 @@
 /*
  * hyperband.c - synchronous HyperBand (Li et al. 2017).
  *
- * Bracket s begins with about (s_max + 1) / (s + 1) * eta^s trials that run max_t / eta^s iterations each; then all are paused, the best 1/eta go on eta times as far,
- * the others end, until max_t. New trials fill one bracket after the other, from the most halving to none. A bracket moves on when every one of its
- * trials that is still alive has reached its mark, and it is full or no more trials will come. A paused trial goes on from its checkpoint.
+ * Bracket s begins with about (s_max + 1) / (s + 1) * eta^s trials that run max_t / eta^s
+ * iterations each. Then all are paused: the best 1/eta continue eta times as far and the others
+ * end, until max_t. New trials fill one bracket after the other, from the one with the most
+ * halvings to the one with none. A bracket advances when all of its live trials have reached their
+ * mark, and it is full or no more trials will come. A paused trial continues from its checkpoint.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -14,7 +16,8 @@
 
 typedef struct member {
     int64_t trial, iteration;
-    double value, mark; /* mark: the milestone at which it waits; 0: on its way */
+    /* mark: the milestone at which it waits; 0: still running. */
+    double value, mark;
     bool over;
 } member;
 
@@ -31,7 +34,8 @@ typedef struct action {
 
 typedef struct hyperband {
     double max_t, eta;
-    int s_max, next; /* next: which size the next bracket has */
+    /* next: the size index of the next bracket. */
+    int s_max, next;
     bracket *brackets;
     size_t num_brackets;
     action *actions; /* not taken yet */
@@ -125,7 +129,7 @@ static void plan(hyperband *self, int64_t trial, bool resume)
     grown[self->num_actions++] = (action){ .trial = trial, .resume = resume };
 }
 
-/* When everybody waits at the mark: the best go on, the others end. */
+/* Once all trials wait at the mark: the best continue, the others end. */
 static void halve(hyperband *self, bracket *at)
 {
     size_t alive = 0;

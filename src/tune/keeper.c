@@ -37,9 +37,9 @@ struct uni__keeper {
     bool runs;
     pthread_mutex_t lock;
     pthread_cond_t more;
-    job *first, *last; /* with lock */
-    uni__kept *done_first, *done_last; /* with lock */
-    opened *stores; /* keeper's thread */
+    job *first, *last; /* protected by the lock */
+    uni__kept *done_first, *done_last; /* protected by the lock */
+    opened *stores; /* used only by the keeper's thread */
 };
 
 void uni__kept_free(uni__kept *kept)
@@ -106,7 +106,8 @@ static int store_of(uni__keeper *keeper, const job *item, uni__store **out, uni_
     return 0;
 }
 
-/* A staged directory lies in the experiment's staging place, because the trial's own is made only now. */
+/* Staged directories are in the experiment's staging area, because the trial's own directory is
+ * created only now. */
 static int add_directory(uni__store *store, uni__draft *draft, uni__crew_event *event,
                          uni_error *err)
 {
@@ -143,14 +144,16 @@ static int complete(uni__keeper *keeper, job *item, uni__kept *out, uni_error *e
     if (status == 0 && event->path)
         status = add_directory(store, draft, event, err);
     else if (status == 0)
-        status = uni__draft_add_dict(draft, 0, event->memory, event->size, err);
+        status = uni__draft_add_dict(draft, 0, event->region->memory, event->size, err);
     if (status == 0 && !event->path && keeper->policy.score_attribute &&
-        uni__dict_decode(&scores, event->memory, event->size, NULL) < 0)
+        uni__dict_decode(&scores, event->region->memory, event->size, NULL) < 0)
         scores = NULL;
     uni__crew_taken(keeper->crew, event);
     if (status < 0) {
         uni__draft_abandon(draft);
     } else {
+        uni__draft_take_state(draft, event->state, event->state_size);
+        event->state = NULL;
         status = uni__draft_commit(draft, item->metrics, scores, uni__wall_seconds(), &info, err);
     }
     uni_value_free(scores);

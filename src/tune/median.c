@@ -1,6 +1,8 @@
 /*
- * median.c - the median stopping rule (Golovin et al. 2017): a trial whose best value so far is below the median of the others' running means at the same time
- * ends. As in Ray, running means begin with the grace period. Not before grace_period, and not before min_samples_required others have got that far.
+ * median.c - the median stopping rule (Golovin et al. 2017): a trial ends when its best value so
+ * far is below the median of the others' running means at the same time. As in Ray, running means
+ * begin with the grace period. The rule applies after grace_period, once min_samples_required other
+ * trials have got that far.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +14,7 @@
 typedef struct point {
     int64_t iteration;
     double time, best;
-    /* Of the reports from the grace period on, and how many they are. */
+    /* Mean and number of the reports from the grace period on. */
     double mean, count;
 } point;
 
@@ -94,7 +96,7 @@ static int add_point(history *mine, const uni__schedule_report *report, double g
     return 0;
 }
 
-/* The running mean when the trial was at that time; NaN when it did not get there. */
+/* The trial's running mean at that time; NaN when it did not get there. */
 static double mean_at(const history *of, double time)
 {
     if (!of->count || of->points[of->count - 1].time < time)
@@ -127,7 +129,7 @@ static int median_report(void *context, const uni__schedule_report *report, uni_
     size_t count = 0;
     for (size_t i = 0; i < self->count; i++) {
         double mean = i == (size_t)report->trial ? NAN : mean_at(&self->trials[i], report->time);
-        if (isfinite(mean)) /* a diverged trial is nobody's measure */
+        if (isfinite(mean)) /* ignore diverged trials */
             means[count++] = mean;
     }
     if ((double)count >= self->samples) {

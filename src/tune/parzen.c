@@ -7,9 +7,9 @@
 
 #include "base/random.h"
 
-/* The newest trials with full weight; older ones fade linearly to 1 / n. */
+/* The newest trials have full weight; the weight of older ones falls linearly to 1 / n. */
 #define FRESH 25
-/* A kernel is never narrower than this share of the range. */
+/* A kernel is never narrower than this fraction of the range. */
 #define NARROWEST 0.01
 
 struct uni__parzen {
@@ -17,9 +17,10 @@ struct uni__parzen {
     const double *const *rows;
     int num_axes;
     size_t num_rows;
-    /* num_rows + 1; the last one is the prior's. */
+    /* num_rows + 1 weights; the last one is the prior's. */
     double *weights;
-    /* [num_rows][num_axes]: widths of the kernels, and the logarithm of their mass inside the ends. */
+    /* [num_rows][num_axes]: the widths of the kernels, and the logarithm of their mass within the
+     * range. */
     double *widths, *masses;
 };
 
@@ -48,7 +49,7 @@ void uni__axis_init(uni__axis *axis, const uni__domain *domain)
         axis->choices = (int)uni_list_size(domain->values);
         return;
     }
-    if (domain->kind == UNI__DOMAIN_NORMAL) { /* as wide as the uniform one of this deviation */
+    if (domain->kind == UNI__DOMAIN_NORMAL) { /* as wide as a uniform one of this deviation */
         axis->low = domain->low - 5 * domain->high;
         axis->high = domain->low + 5 * domain->high;
         axis->widest = sqrt(12) * domain->high;
@@ -58,7 +59,7 @@ void uni__axis_init(uni__axis *axis, const uni__domain *domain)
     }
     double half = step_of(domain) / 2;
     double low = domain->low - half, high = domain->high + half;
-    if (domain->log && low <= 0) /* a step as wide as the lower end */
+    if (domain->log && low <= 0) /* use a step as wide as the lower end */
         low = domain->low / 2;
     axis->low = domain->log ? log(low) : low;
     axis->high = domain->log ? log(high) : high;
@@ -73,7 +74,8 @@ static double phi(double x)
     return 0.5 * erfc(-x / M_SQRT2);
 }
 
-/* log of the normal mass between a and b; the tables are turned where both are in the upper tail. */
+/* log of the normal mass between a and b. Mirrored when both are in the upper tail, for
+ * precision. */
 static double log_mass(double a, double b)
 {
     double mass = a > 0 ? phi(-a) - phi(-b) : phi(b) - phi(a);
@@ -85,7 +87,7 @@ static double log_inside(const uni__axis *axis, double centre, double width)
     return width > 0 ? log_mass((axis->low - centre) / width, (axis->high - centre) / width) : 0;
 }
 
-/* log of the kernel at x; of the mass of x's step where there are steps. */
+/* log of the kernel at x; with steps, of the mass of x's step. */
 static double log_normal(const uni__axis *axis, double x, double centre, double width,
                          double inside)
 {
@@ -104,7 +106,7 @@ static double log_normal(const uni__axis *axis, double x, double centre, double 
     return -0.5 * z * z - log(width) - 0.5 * log(2 * M_PI) - inside;
 }
 
-/* Of a choice: the share of the observed one, and of each other one. */
+/* Of a choice: the share of the observed value, or of each other value. */
 static double share(const uni__parzen *parzen, const uni__axis *axis, bool observed)
 {
     double prior = 1.0 / (double)(parzen->num_rows + 1);
@@ -145,7 +147,7 @@ static int by_x(const void *left, const void *right)
     return a->row < b->row ? -1 : a->row > b->row;
 }
 
-/* The farther neighbour, but for the outermost ones the only one. */
+/* The width is the distance to the farther neighbor; the outermost ones have only one. */
 static void set_widths(uni__parzen *parzen, int which, place *order)
 {
     const uni__axis *axis = &parzen->axes[which];
@@ -236,7 +238,8 @@ double uni__dice_roll(uni__dice *dice)
     return uni__random_unit(dice->seed, dice->stream, dice->next++);
 }
 
-/* The number below which a share `unit` of the truncated normal lies. Bisection is exact enough and needs no inverse. */
+/* The number below which a share `unit` of the truncated normal lies. Bisection is accurate enough
+ * and needs no inverse. */
 static double draw_normal(const uni__axis *axis, double centre, double width, double unit)
 {
     double a = axis->low, b = axis->high;
@@ -254,7 +257,7 @@ static double draw_normal(const uni__axis *axis, double centre, double width, do
     return (a + b) / 2;
 }
 
-/* The number that the config will have: on its step. */
+/* Rounds to the number that the config will have: on its step. */
 static double snapped(const uni__axis *axis, double x)
 {
     if (step_of(axis->domain) <= 0)

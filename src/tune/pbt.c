@@ -1,10 +1,12 @@
 /*
  * pbt.c - population based training (Jaderberg et al. 2017).
  *
- * Every perturbation_interval a trial is compared with the last scores of all others. In the lowest quantile it goes on from the checkpoint of one of the
- * highest, with that one's config after a mutation: each parameter of `mutations` is drawn anew with resample_probability, otherwise multiplied by 0.8 or 1.2, or moved
- * to the neighbour in a list. When there are more trials than places, a trial makes room at each interval, so that the population grows together.
- * Chance is keyed by the seed, the trial and its iteration.
+ * Every perturbation_interval a trial is compared with the last scores of all others. A trial in
+ * the lowest quantile continues from the checkpoint of one in the highest, with a mutation of that
+ * one's config. Each parameter of `mutations` is resampled with resample_probability; otherwise it
+ * is multiplied by 0.8 or 1.2, or moved to a neighbor in its list. With more trials than places, a
+ * trial yields its place at each interval, so that the population advances together. Random numbers
+ * are keyed by the seed, the trial and its iteration.
  */
 #include <math.h>
 #include <stdio.h>
@@ -16,10 +18,18 @@
 #include "tune/search.h"
 #include "tune/space.h"
 
+/* One comparison with the others. */
+typedef struct mark {
+    double time, score;
+    int64_t iteration;
+} mark;
+
+/* All marks are kept: a trial that is started again from an older checkpoint goes back over
+ * them. */
 typedef struct individual {
-    double last_time, score;
-    int64_t iteration; /* of the score */
-    bool scored, paused;
+    mark *marks;
+    size_t count, room;
+    bool paused;
 } individual;
 
 typedef struct pbt {
@@ -33,8 +43,29 @@ typedef struct pbt {
 static void pbt_free(void *context)
 {
     pbt *self = context;
+    for (int64_t i = 0; i < self->count; i++)
+        free(self->all[i].marks);
     free(self->all);
     free(self);
+}
+
+static const mark *last_mark(const individual *one)
+{
+    return one->count ? &one->marks[one->count - 1] : NULL;
+}
+
+static int add_mark(individual *one, mark next, uni_error *err)
+{
+    if (one->count == one->room) {
+        size_t room = one->room ? one->room * 2 : 8;
+        mark *grown = realloc(one->marks, room * sizeof *grown);
+        if (!grown)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for a scheduler");
+        one->marks = grown;
+        one->room = room;
+    }
+    one->marks[one->count++] = next;
+    return 0;
 }
 
 static int check_mutations(pbt *self, const uni__schedule_setting *setting, uni_error *err)
@@ -119,15 +150,15 @@ static int lowest_first(const void *left, const void *right)
     return a->trial < b->trial ? -1 : 1;
 }
 
-/* The donor when this trial is among the lowest; -1 otherwise. */
+/* The donor if this trial is among the lowest; otherwise -1. */
 static int64_t find_donor(pbt *self, const uni__schedule_report *report)
 {
     ranked *order = malloc((size_t)(self->count + 1) * sizeof *order);
     size_t count = 0;
     int64_t donor = -1;
     for (int64_t i = 0; order && i < self->count; i++)
-        if (self->all[i].scored)
-            order[count++] = (ranked){ .trial = i, .score = self->all[i].score };
+        if (self->all[i].count)
+            order[count++] = (ranked){ .trial = i, .score = last_mark(&self->all[i])->score };
     size_t share = (size_t)ceil((double)count * self->quantile);
     if (share > count / 2)
         share = count / 2;
@@ -164,7 +195,7 @@ static uni_value *mutate_one(const pbt *self, const uni_value *how, const uni_va
     uni__domain domain;
     int marked = uni__domain_read(how, "", &domain, NULL);
     const uni_value *list = marked == 1 ? domain.values : how;
-    bool anew = chance < self->resample || !now; /* a parameter that the space does not have */
+    bool anew = chance < self->resample || !now; /* !now: not in the space */
     if (anew && list)
         return uni_value_copy(uni_list_get(list, (size_t)(pick * (double)uni_list_size(list))));
     if (anew)
@@ -205,12 +236,12 @@ static int pbt_report(void *context, const uni__schedule_report *report, uni__de
     if (report->trial >= self->count)
         return 0;
     individual *mine = &self->all[report->trial];
-    if (report->time - mine->last_time < self->interval)
+    if (report->time - (mine->count ? last_mark(mine)->time : 0) < self->interval)
         return 0;
-    mine->last_time = report->time;
-    mine->score = report->value;
-    mine->iteration = report->iteration;
-    mine->scored = true;
+    UNI_TRY(add_mark(
+        mine,
+        (mark){ .time = report->time, .score = report->value, .iteration = report->iteration },
+        err));
     int64_t donor = find_donor(self, report);
     if (donor >= 0 && report->configs) {
         if (mutate(self, report, report->configs[donor], &out->config) < 0)
@@ -227,7 +258,7 @@ static int pbt_report(void *context, const uni__schedule_report *report, uni__de
 static void pbt_ended(void *context, int64_t trial)
 {
     pbt *self = context;
-    if (trial < self->count) /* a finished trial's score still says where the top is */
+    if (trial < self->count) /* an ended trial's score stays in the ranking */
         self->all[trial].paused = false;
 }
 
@@ -235,10 +266,8 @@ static void pbt_forget(void *context, int64_t trial, int64_t iteration)
 {
     pbt *self = context;
     individual *mine = trial < self->count ? &self->all[trial] : NULL;
-    if (!mine || mine->iteration <= iteration)
-        return;
-    mine->last_time = fmin(mine->last_time, (double)iteration);
-    mine->iteration = iteration;
+    while (mine && mine->count && last_mark(mine)->iteration > iteration)
+        mine->count--;
 }
 
 static bool pbt_act(void *context, int64_t *trial, bool *resume)

@@ -1,10 +1,12 @@
 /*
- * publish.c - see publish.h. All reports are read from the journal in one go and held by trial; then every trial's are fed to sinks of its own, one trial after the other, so that
- * ten thousand of them need one open file.
+ * publish.c - see publish.h. Reads all reports from the journal at once and groups them by trial.
+ * Then it feeds the trials to their sinks one after the other, so that ten thousand of them need
+ * one open file.
  *
  *     DIR/tensorboard/            the columns of the hparams page; below it trial_00000/ and so on
- *     DIR/mlruns/                 when neither the spec nor MLFLOW_TRACKING_URI says another place
+ *     DIR/mlruns/                 unless the spec or MLFLOW_TRACKING_URI gives another place
  */
+#include "tune/shared.h"
 #include "tune/publish.h"
 
 #include <math.h>
@@ -27,7 +29,7 @@ typedef struct publisher {
     const uni_tune_results *results;
     const uni__experiment *experiment;
     history *histories; /* by trial */
-    char *parent; /* MLflow's run of the whole */
+    char *parent; /* MLflow's parent run */
 } publisher;
 
 static int no_memory(uni_error *err)
@@ -65,7 +67,7 @@ int uni__sinks_check(const uni_value *sinks, uni_error *err)
     return 0;
 }
 
-/* ---- what is told of a trial ---- */
+/* ---- the reports of a trial ---- */
 
 static int take_report(void *context, int64_t trial, int64_t iteration, const uni_value *metrics,
                        uni_error *err)
@@ -84,7 +86,7 @@ static int take_report(void *context, int64_t trial, int64_t iteration, const un
         h->room = room;
     }
     uni_value *copy = uni_value_copy(metrics);
-    double when = p->experiment->trials[trial]->started + uni_tune_metric(metrics, "time_total_s");
+    double when = p->experiment->trials[trial]->started + uni__tune_metric(metrics, "time_total_s");
     if (!copy || uni_dict_take(copy, "_timestamp", uni_value_float(when)) < 0) {
         uni_value_free(copy);
         return no_memory(err);
@@ -106,7 +108,7 @@ static void forget(publisher *p)
     free(p->parent);
 }
 
-/* Takes the sink. */
+/* Takes ownership of the sink. */
 static int feed_trial(const publisher *p, const uni__trial *trial, uni_sink *sink, uni_error *err)
 {
     const history *h = &p->histories[trial->index];
@@ -119,13 +121,13 @@ static int feed_trial(const publisher *p, const uni__trial *trial, uni_sink *sin
                                     .attempt = 1,
                                     .world_size = 1,
                                     .by_rank = (const uni_value *const *)&h->metrics[i] };
-    const uni_run_info info = { .run_dir = dir,
-                                .name = p->experiment->name,
-                                .run_id = id,
-                                .world_size = 1,
-                                .config = trial->config,
-                                .function = uni_value_as_string(function, NULL),
-                                .started = trial->started };
+    const uni_start_info info = { .run_dir = dir,
+                                  .name = p->experiment->name,
+                                  .run_id = id,
+                                  .world_size = 1,
+                                  .config = trial->config,
+                                  .function = uni_value_as_string(function, NULL),
+                                  .started = trial->started };
     const uni_finish_info finish = { .code = trial->status == UNI_TRIAL_TERMINATED ? 0
                                              : trial->status == UNI_TRIAL_ERROR    ? UNI_EFUNCTION
                                                                                    : UNI_ECANCELED,
@@ -142,10 +144,11 @@ static int feed_trial(const publisher *p, const uni__trial *trial, uni_sink *sin
 
 /* ---- TensorBoard ---- */
 
-/* What trials reported, the experiment's own metric first; not what every result has anyway. */
+/* The metrics that trials reported, the experiment's own first, without those that every result
+ * has. */
 static uni_value *shown_metrics(const publisher *p, const char *prefix)
 {
-    uni_value *names = uni_tune_metric_names(p->results), *out = uni_value_list();
+    uni_value *names = uni__tune_metric_names(p->results), *out = uni_value_list();
     const char *own = p->experiment->metric;
     int status = 0;
     for (size_t i = 0; i <= uni_list_size(names); i++) {
@@ -206,7 +209,7 @@ static int publish_board(const publisher *p, const uni_value *asked, uni_error *
 
 /* ---- MLflow ---- */
 
-/* The whole as a run: what was asked as its params, the best value as its metric. */
+/* The whole experiment as a run: its options are params, the best value a metric. */
 static int publish_parent(publisher *p, uni_sink_mlflow_options *options, uni_error *err)
 {
     static const char *const told[] = { "metric", "mode", "num_samples", "seed", "program", NULL };
@@ -221,7 +224,7 @@ static int publish_parent(publisher *p, uni_sink_mlflow_options *options, uni_er
             status |=
                 uni_dict_take(config, *key, uni_value_copy(uni_dict_get(experiment->spec, *key)));
     if (experiment->metric &&
-        uni_tune_best(p->results, NULL, NULL, UNI_SCOPE_LAST, &best, NULL) == 0) {
+        uni_tune_best(&best, p->results, NULL, NULL, UNI_SCOPE_LAST, NULL) == 0) {
         double value = uni_trial_value(p->results, best, experiment->metric, NULL, UNI_SCOPE_LAST);
         status |= uni_dict_take(metrics, experiment->metric, uni_value_float(value));
         status |= uni_dict_take(metrics, "best_trial", uni_value_int(best));
@@ -230,12 +233,12 @@ static int publish_parent(publisher *p, uni_sink_mlflow_options *options, uni_er
     for (int64_t i = 0; i < experiment->count; i++)
         end = fmax(end, experiment->trials[i]->started + experiment->trials[i]->seconds);
     const char *id = strrchr(experiment->dir, '/');
-    const uni_run_info info = { .run_dir = experiment->dir,
-                                .name = experiment->name,
-                                .run_id = id ? id + 1 : experiment->dir,
-                                .world_size = 1,
-                                .config = config,
-                                .started = experiment->created };
+    const uni_start_info info = { .run_dir = experiment->dir,
+                                  .name = experiment->name,
+                                  .run_id = id ? id + 1 : experiment->dir,
+                                  .world_size = 1,
+                                  .config = config,
+                                  .started = experiment->created };
     const uni_reports reports = {
         .iteration = 1, .attempt = 1, .world_size = 1, .by_rank = &by_rank
     };
@@ -292,7 +295,7 @@ static int publish_mlflow(publisher *p, const uni_value *asked, uni_error *err)
     return status;
 }
 
-/* ---- all of it ---- */
+/* ---- everything ---- */
 
 int uni__publish(const uni_tune_results *results, uni_error *err)
 {

@@ -1,4 +1,5 @@
-/* record.c - records of tune.jsonl with numbers that JSON has not: {"m": {"loss": null}, "n": {"loss": "NaN"}}. Any thread. */
+/* record.c - records of tune.jsonl with numbers that JSON cannot express: {"m": {"loss": null},
+ * "n": {"loss": "NaN"}}. Any thread. */
 #include <math.h>
 #include <string.h>
 
@@ -63,7 +64,7 @@ int uni__record_metrics(uni_value *record, const uni_value *metrics)
 
 uni_value *uni__record_read_metrics(const uni_value *record)
 {
-    /* Readers count on a dictionary, and the journal may be anybody's. */
+    /* Readers rely on a dictionary, and the journal is not trusted. */
     const uni_value *written = uni_dict_get(record, "m");
     bool is_dict = written && uni_value_type_of(written) == UNI_TYPE_DICT;
     uni_value *metrics = is_dict ? uni_value_copy(written) : uni_value_dict();

@@ -1,4 +1,5 @@
-/* results.c - the results for those who ask: one trial, the best one, the table. tune.h has the interface. Owner's thread. */
+/* results.c - access to the results: one trial, the best one, the table. tune.h has the interface.
+ * Owner's thread. */
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,16 +8,29 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "tune/shared.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "tune/experiment.h"
 
-/* The journal says running; nobody runs it. */
+/* The journal says running, but no tuner runs the trial. */
 static void mark_interrupted(uni__experiment *experiment)
 {
     for (int64_t i = 0; i < experiment->count; i++)
         if (experiment->trials[i]->status == UNI_TRIAL_RUNNING)
             experiment->trials[i]->status = UNI_TRIAL_INTERRUPTED;
+}
+
+/* A tuner has it open now. */
+static bool is_live(const char *dir)
+{
+    char *path = uni__path_join(dir, UNI__TUNE_JOURNAL, NULL);
+    int fd = path ? uni__open_unlinked(path, NULL) : -1;
+    bool live = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0;
+    if (fd >= 0)
+        close(fd);
+    free(path);
+    return live;
 }
 
 int uni_tune_results_open(uni_tune_results **out, const char *dir, const char *storage_path,
@@ -29,7 +43,7 @@ int uni_tune_results_open(uni_tune_results **out, const char *dir, const char *s
     char *found = NULL;
     int status = uni__experiment_find(dir, storage_path, &found, err);
     results->experiment.dir = found;
-    bool live = status == 0 && uni_tune_results_live(results); /* before: it may end meanwhile */
+    bool live = status == 0 && is_live(found); /* before: it may end meanwhile */
     if (status == 0)
         status = uni__experiment_read(&results->experiment, found, err);
     if (status == 0 && !live)
@@ -50,40 +64,17 @@ void uni_tune_results_free(uni_tune_results *results)
     free(results);
 }
 
-const char *uni_tune_results_dir(const uni_tune_results *results)
+const uni_tune_info *uni_tune_info_of(const uni_tune_results *results)
 {
-    return results->experiment.dir;
-}
-
-const uni_value *uni_tune_results_spec(const uni_tune_results *results)
-{
-    return results->experiment.spec;
-}
-
-bool uni_tune_results_finished(const uni_tune_results *results)
-{
-    return results->experiment.finished;
-}
-
-bool uni_tune_results_live(const uni_tune_results *results)
-{
-    char *path = uni__path_join(results->experiment.dir, UNI__TUNE_JOURNAL, NULL);
-    int fd = path ? uni__open_unlinked(path, NULL) : -1;
-    bool live = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0;
-    if (fd >= 0)
-        close(fd);
-    free(path);
-    return live;
-}
-
-int64_t uni_tune_results_expected(const uni_tune_results *results)
-{
-    return results->experiment.expected;
-}
-
-int64_t uni_tune_count(const uni_tune_results *results)
-{
-    return results->experiment.count;
+    uni_tune_info *info = &((uni_tune_results *)results)->info;
+    *info = (uni_tune_info){
+        .dir = results->experiment.dir,
+        .spec = results->experiment.spec,
+        .is_finished = results->experiment.finished,
+        .num_expected = results->experiment.expected,
+        .num_trials = results->experiment.count,
+    };
+    return info;
 }
 
 int64_t uni_tune_count_status(const uni_tune_results *results, uni_trial_status status)
@@ -108,44 +99,24 @@ static const uni__trial *get(const uni_tune_results *results, int64_t trial)
     return found ? found : &none;
 }
 
-uni_trial_status uni_trial_status_of(const uni_tune_results *results, int64_t trial)
+const uni_trial_info *uni_trial_info_of(const uni_tune_results *results, int64_t trial)
 {
-    return get(results, trial)->status;
-}
-
-const uni_value *uni_trial_config(const uni_tune_results *results, int64_t trial)
-{
-    return get(results, trial)->config;
-}
-
-const uni_value *uni_trial_metrics(const uni_tune_results *results, int64_t trial)
-{
-    return get(results, trial)->last;
-}
-
-int64_t uni_trial_iterations(const uni_tune_results *results, int64_t trial)
-{
-    return get(results, trial)->iteration;
-}
-
-double uni_trial_seconds(const uni_tune_results *results, int64_t trial)
-{
-    return get(results, trial)->seconds;
-}
-
-int uni_trial_attempts(const uni_tune_results *results, int64_t trial)
-{
-    return get(results, trial)->attempts;
-}
-
-const char *uni_trial_error(const uni_tune_results *results, int64_t trial)
-{
-    return get(results, trial)->error;
-}
-
-const char *uni_trial_why(const uni_tune_results *results, int64_t trial)
-{
-    return get(results, trial)->why;
+    static const uni_trial_info none = { 0 };
+    uni__trial *found = uni__experiment_trial(&results->experiment, trial);
+    if (!found)
+        return &none;
+    found->info = (uni_trial_info){
+        .status = found->status,
+        .config = found->config,
+        .metrics = found->last,
+        .iterations = found->iteration,
+        .seconds = found->seconds,
+        .attempts = found->attempts,
+        .why = found->why,
+        .error = found->error,
+        .failure = found->failure,
+    };
+    return &found->info;
 }
 
 char *uni_trial_dir(const uni_tune_results *results, int64_t trial)
@@ -160,7 +131,7 @@ char *uni_trial_checkpoint(const uni_tune_results *results, int64_t trial, bool 
     return path ? uni__path_join(results->experiment.dir, path, NULL) : NULL;
 }
 
-/* The experiment's mode is that of its own metric: another one needs its own. */
+/* The experiment's mode applies only to its own metric: another metric needs a mode. */
 static int sign_of(const uni__experiment *experiment, const char *metric, const char *mode,
                    uni_error *err)
 {
@@ -194,7 +165,7 @@ double uni_trial_value(const uni_tune_results *results, int64_t trial, const cha
     return value;
 }
 
-uni_value *uni_tune_metric_names(const uni_tune_results *results)
+uni_value *uni__tune_metric_names(const uni_tune_results *results)
 {
     uni_value *list = uni_value_list();
     for (int i = 0; i < results->experiment.num_names; i++)
@@ -219,8 +190,8 @@ static int say_not_reported(const uni__experiment *experiment, const char *metri
                          known);
 }
 
-int uni_tune_best(const uni_tune_results *results, const char *metric, const char *mode,
-                  uni_scope scope, int64_t *trial, uni_error *err)
+int uni_tune_best(int64_t *trial, const uni_tune_results *results, const char *metric,
+                  const char *mode, uni_scope scope, uni_error *err)
 {
     const uni__experiment *experiment = &results->experiment;
     *trial = -1;
@@ -253,13 +224,26 @@ int uni_tune_best(const uni_tune_results *results, const char *metric, const cha
 
 /* ---- the table ---- */
 
+/* Columns of the table itself. A metric of the same name becomes "metrics/NAME". */
+static bool is_own_column(const char *name)
+{
+    static const char *const own[] = { "trial",    "status", "iterations", "seconds",
+                                       "attempts", "error",  NULL };
+    const char *const *at = own;
+    while (*at && strcmp(*at, name) != 0)
+        at++;
+    return *at != NULL;
+}
+
 static int flatten_into(uni_value *row, const char *prefix, const uni_value *tree)
 {
     int status = 0;
     for (size_t i = 0; i < uni_dict_size(tree); i++) {
         char *key = NULL;
         const uni_value *value = uni_dict_value_at(tree, i);
-        if (asprintf(&key, "%s%s", prefix, uni_dict_key_at(tree, i)) < 0)
+        const char *name = uni_dict_key_at(tree, i);
+        bool meets = !*prefix && is_own_column(name);
+        if (asprintf(&key, "%s%s", meets ? "metrics/" : prefix, name) < 0)
             return UNI_ENOMEM;
         if (uni_value_type_of(value) == UNI_TYPE_DICT && uni_dict_size(value) > 0) {
             char *deeper = NULL;
@@ -303,7 +287,7 @@ static uni_value *row_of(const uni__trial *trial, bool times)
     return NULL;
 }
 
-uni_value *uni_tune_table(const uni_tune_results *results, bool times)
+uni_value *uni__tune_table(const uni_tune_results *results, bool times)
 {
     uni_value *table = uni_value_list();
     for (int64_t i = 0; i < results->experiment.count; i++)
@@ -316,7 +300,9 @@ uni_value *uni_tune_table(const uni_tune_results *results, bool times)
 
 static void add_csv(uni__text *out, const char *text, size_t size)
 {
-    bool quoted = memchr(text, ',', size) || memchr(text, '"', size) || memchr(text, '\n', size);
+    bool quoted = false;
+    for (size_t i = 0; i < size && !quoted; i++)
+        quoted = text[i] == ',' || text[i] == '"' || text[i] == '\n' || text[i] == '\r';
     if (!quoted) {
         uni__text_add(out, text, size);
         return;
@@ -345,10 +331,10 @@ static int add_cell(uni__text *out, const uni_value *value, uni_error *err)
     return 0;
 }
 
-int uni_tune_csv(const uni_tune_results *results, bool times, char **out, uni_error *err)
+int uni_tune_csv(char **out, const uni_tune_results *results, bool times, uni_error *err)
 {
     uni__text text = { 0 };
-    uni_value *table = uni_tune_table(results, times), *columns = uni_value_dict();
+    uni_value *table = uni__tune_table(results, times), *columns = uni_value_dict();
     int status = table ? 0 : UNI_ENOMEM;
     *out = NULL;
     for (size_t i = 0; i < uni_list_size(table); i++)
@@ -389,7 +375,8 @@ typedef struct reader {
     void *context;
     const uni_tune_results *results;
     bool counting;
-    int64_t *starts, *seen; /* restarts of each trial: in the file, and so far */
+    /* Restarts of each trial: in the file, and so far. */
+    int64_t *starts, *seen;
     struct restart {
         int64_t trial, number, iteration;
     } * restarts;
@@ -411,7 +398,7 @@ static int note_restart(reader *read, int64_t trial, int64_t iteration, uni_erro
     return 0;
 }
 
-/* true when a later start of the trial went back behind this iteration. */
+/* true when a later start of the trial returned to an iteration before this one. */
 static bool is_taken_back(const reader *read, int64_t trial, int64_t iteration)
 {
     for (size_t i = 0; i < read->num_restarts; i++)

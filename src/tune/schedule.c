@@ -1,4 +1,4 @@
-/* schedule.c - FIFO, and choosing a scheduler by its name. Owner's thread. */
+/* schedule.c - FIFO, and selection of a scheduler by name. Owner's thread. */
 #include "tune/schedule.h"
 
 #include <math.h>

@@ -1,9 +1,10 @@
 /*
- * schedule.h - who decides which trials go on: FIFO, ASHA, median stopping, HyperBand, PBT.
+ * schedule.h - decides which trials continue: FIFO, ASHA, median stopping, HyperBand, PBT.
  *
- * A scheduler sees trials come, report and end, and answers each report. It decides by nothing but what it is told, in that order, so that telling it the
- * journal again brings it to the same state. `forget` takes back what a trial reported after an iteration: it is started again from there. Values
- * are turned so that higher is better; NaN is -INFINITY. Owner's thread.
+ * A scheduler sees trials being added, reporting and ending, and answers each report. Its decisions
+ * depend only on these calls and their order, so replaying the journal restores its state. `forget`
+ * discards what a trial reported after an iteration from which it is restarted. Values are negated
+ * where needed so that higher is better; NaN is -INFINITY. Owner's thread.
  */
 #ifndef UNISONO_TUNE_SCHEDULE_H
 #define UNISONO_TUNE_SCHEDULE_H
@@ -13,14 +14,17 @@
 typedef enum uni__verdict {
     UNI__GO_ON,
     UNI__END, /* it is over, and counts as terminated */
-    UNI__PAUSE, /* ended for now; goes on from its checkpoint when act says so */
-    UNI__EXPLOIT /* goes on from the donor's checkpoint with another config */
+    /* Ended for now; continues from its checkpoint when `act` says so. */
+    UNI__PAUSE,
+    /* Continues from the donor's checkpoint with another config. */
+    UNI__EXPLOIT
 } uni__verdict;
 
 typedef struct uni__decision {
     uni__verdict verdict;
     int64_t donor; /* EXPLOIT */
-    uni_value *config; /* EXPLOIT: the receiver's new one, the caller's to free */
+    /* EXPLOIT: the receiver's new config; the caller frees it. */
+    uni_value *config;
 } uni__decision;
 
 typedef struct uni__schedule_setting {
@@ -37,15 +41,16 @@ typedef struct uni__schedule_report {
     double time, value; /* time: the scheduler's time_attr */
     const uni_value *config;
     const uni_value *const *configs; /* of all trials, by number (PBT's donors) */
-    bool others_wait; /* somebody could use this trial's place */
+    bool others_wait; /* another trial could use this one's place */
 } uni__schedule_report;
 
 typedef struct uni__scheduler uni__scheduler;
 
 typedef struct uni__scheduler_methods {
     const char *name;
-    bool decides; /* false: report always says GO_ON, so nobody needs to wait for it */
-    bool new_first; /* new trials before those that were paused */
+    /* false: report always says GO_ON, so no trial needs to wait for it. */
+    bool decides;
+    bool new_first; /* new trials go before paused ones */
     int (*new)(void **self, const uni__schedule_setting *setting, uni_error *err);
     void (*free)(void *self);
     int (*added)(void *self, int64_t trial, uni_error *err);
@@ -55,7 +60,8 @@ typedef struct uni__scheduler_methods {
     void (*forget)(void *self, int64_t trial, int64_t iteration);
     /* No more trials will be added. May be NULL, like act. */
     void (*complete)(void *self);
-    /* One thing to do with a paused trial: true and whether it goes on or ends. Called until false. */
+    /* Yields one action on a paused trial: true, and whether it continues or ends. Called until
+     * false. */
     bool (*act)(void *self, int64_t *trial, bool *resume);
 } uni__scheduler_methods;
 
@@ -71,7 +77,7 @@ int uni__scheduler_new(uni__scheduler *out, const uni__schedule_setting *setting
                        uni_error *err) UNI_MUST_USE;
 void uni__scheduler_clear(uni__scheduler *scheduler);
 
-/* Numbers of options, checked: at least `least`. */
+/* Reads a number from the options, at least `least`. */
 int uni__option_number(const uni_value *options, const char *key, double fallback, double least,
                        double *out, uni_error *err) UNI_MUST_USE;
 

@@ -1,4 +1,5 @@
 /* search.c - grid and random search, and choosing a searcher by its name. Owner's thread. */
+#include "tune/shared.h"
 #include "tune/search.h"
 
 #include <stdio.h>
@@ -33,8 +34,8 @@ static int variants_ask(void *self, int64_t trial, uni_value **config, uni_error
     variants *search = self;
     if (search->setting.total >= 0 && trial >= search->setting.total)
         return UNI_EEND;
-    int status = uni_tune_space_config(search->setting.space, search->setting.samplers,
-                                       search->setting.seed, trial, config, err);
+    int status = uni__tune_space_config(search->setting.space, search->setting.samplers,
+                                        search->setting.seed, trial, config, err);
     return status < 0 ? status : 1;
 }
 

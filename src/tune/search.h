@@ -1,7 +1,8 @@
 /*
- * search.h - who proposes configs: grid and random, TPE, or the user's own (tune.h). All have the form of uni_tune_searcher; their state is rebuilt by
- * restore and tell in the order of the journal, and their random numbers are keyed by the trial's number, so that a resumed searcher proposes what the killed one
- * would have. Owner's thread.
+ * search.h - proposes configs: grid and random, TPE, or the user's own (tune.h). All have the form
+ * of uni_tune_searcher. restore and tell, called in journal order, rebuild their state, and their
+ * random numbers are keyed by the trial's number. So a resumed searcher proposes what the killed
+ * one would have. Owner's thread.
  */
 #ifndef UNISONO_TUNE_SEARCH_H
 #define UNISONO_TUNE_SEARCH_H
@@ -13,7 +14,7 @@ typedef struct uni__search_setting {
     const uni_value *space;
     const uni_tune_sampler *samplers;
     uint64_t seed;
-    int64_t total; /* trials; -1: no end */
+    int64_t total; /* number of trials; -1: unlimited */
     int sign; /* of the metric, 0: none */
 } uni__search_setting;
 
@@ -31,7 +32,7 @@ void uni__searcher_clear(uni__searcher *searcher);
 int uni__tpe_new(uni__searcher *out, const uni__search_setting *setting,
                  uni_error *err) UNI_MUST_USE;
 
-/* Refuses keys that are not in the NULL-terminated list; "type" is always allowed. */
+/* Rejects keys that are not in the NULL-terminated list; "type" is always allowed. */
 int uni__check_keys(const char *what, const uni_value *options, const char *const *known,
                     uni_error *err) UNI_MUST_USE;
 

@@ -1,9 +1,13 @@
 /*
- * space.c - spaces: all marked values of a tree, and the configs that come of them. What one mark means is in domain.c.
+ * space.c - spaces: all marked values of a tree, and the configs made from them. domain.c defines
+ * what one mark means.
  *
- * Random numbers are counter-based: the value of a parameter is a function of the seed, the trial's number and the parameter's place in the sorted
- * list, so that trial 4711 is the same whoever asks for it and whenever.
+ * Random numbers are counter-based: the value of a parameter is a function of the seed, the trial's
+ * number and the parameter's index in the sorted list. So trial 4711 is the same whenever it is
+ * computed.
  */
+#include "base/shared.h"
+#include "tune/shared.h"
 #include "tune/space.h"
 
 #include <stdio.h>
@@ -13,7 +17,7 @@
 #include "base/random.h"
 #include "base/text.h"
 
-#define MAX_NESTING 8 /* of domains inside of chosen values */
+#define MAX_NESTING 8 /* levels of domains inside chosen values */
 
 /* ---- all parameters of a tree ---- */
 
@@ -79,10 +83,15 @@ int uni__space_read(uni__space *out, const uni_value *tree, uni_error *err)
     if (out->count)
         qsort(out->items, (size_t)out->count, sizeof *out->items, by_path);
     for (int i = 0; i < out->count && status == 0; i++) {
+        if (i > 0 && strcmp(out->items[i - 1].path, out->items[i].path) == 0)
+            status = uni_error_set(err, UNI_EINVAL,
+                                   "two parameters of the space have the path \"%s\": rename the "
+                                   "key that contains a dot",
+                                   out->items[i].path);
         if (out->items[i].domain.kind != UNI__DOMAIN_GRID)
             continue;
         out->grid_size *= (int64_t)uni_list_size(out->items[i].domain.values);
-        if (out->grid_size > INT32_MAX)
+        if (status == 0 && out->grid_size > INT32_MAX)
             status = uni_error_set(err, UNI_ELIMIT,
                                    "the grid has more than %d combinations: leave some values out",
                                    INT32_MAX);
@@ -102,10 +111,10 @@ void uni__space_clear(uni__space *space)
 
 static uni_value *rebuilt(const uni_value *list, const char *path, uni_value *value);
 
-/* Takes the value, also when it fails. */
+/* Takes ownership of the value, even on failure. */
 static int put_in(uni_value *tree, const char *path, uni_value *value)
 {
-    /* Keys with dots of their own: the longest key that is there wins. */
+    /* Keys may contain dots: the longest existing key wins. */
     for (const char *dot = strchr(path, '.'); dot && !uni_dict_get(tree, path);
          dot = strchr(dot + 1, '.')) {
         char *key = strndup(path, (size_t)(dot - path));
@@ -122,7 +131,8 @@ static int put_in(uni_value *tree, const char *path, uni_value *value)
     return uni_dict_take(tree, path, value);
 }
 
-/* A copy of the list with the one item changed: lists have no way to replace an item. Takes the value; NULL without memory. */
+/* Copies the list with one item changed, because list items cannot be replaced. Takes ownership of
+ * the value; NULL: out of memory. */
 static uni_value *rebuilt(const uni_value *list, const char *path, uni_value *value)
 {
     char *end;
@@ -173,7 +183,7 @@ static int call_sampler(const uni_tune_sampler *samplers, const char *name, cons
                          path, name);
 }
 
-/* What a chosen value has inside: {"$choice": [{"units": {"$randint": [1, 9]}}, ...]}. */
+/* Resolves domains inside a chosen value: {"$choice": [{"units": {"$randint": [1, 9]}}, ...]}. */
 int uni__space_finish(uni_value *config, const uni_tune_sampler *samplers, uint64_t seed,
                       int64_t index, uni_error *err)
 {
@@ -209,14 +219,14 @@ int uni__space_finish(uni_value *config, const uni_tune_sampler *samplers, uint6
                          MAX_NESTING);
 }
 
-int uni_tune_space_check(const uni_value *space, uni_error *err)
+int uni__tune_space_check(const uni_value *space, uni_error *err)
 {
     uni__space all;
     if (!space)
         return 0;
     if (uni_value_type_of(space) != UNI_TYPE_DICT)
         return uni_error_set(err, UNI_EINVAL, "a space must be a dictionary, not a %s",
-                             uni_value_type_name(uni_value_type_of(space)));
+                             uni__value_type_name(uni_value_type_of(space)));
     if (uni_dict_size(space) == 0)
         return uni_error_set(err, UNI_EINVAL,
                              "the space is empty: give at least one parameter, or leave the space "
@@ -229,7 +239,7 @@ int uni_tune_space_check(const uni_value *space, uni_error *err)
                  : 0;
 }
 
-int uni_tune_space_size(const uni_value *space, int64_t *out, uni_error *err)
+int uni__tune_space_size(const uni_value *space, int64_t *out, uni_error *err)
 {
     uni__space all;
     UNI_TRY(uni__space_read(&all, space, err));
@@ -238,8 +248,8 @@ int uni_tune_space_size(const uni_value *space, int64_t *out, uni_error *err)
     return 0;
 }
 
-int uni_tune_space_config(const uni_value *space, const uni_tune_sampler *samplers, uint64_t seed,
-                          int64_t index, uni_value **out, uni_error *err)
+int uni__tune_space_config(const uni_value *space, const uni_tune_sampler *samplers, uint64_t seed,
+                           int64_t index, uni_value **out, uni_error *err)
 {
     uni__space all;
     *out = NULL;
@@ -252,7 +262,7 @@ int uni_tune_space_config(const uni_value *space, const uni_tune_sampler *sample
         uni_value *value = NULL;
         if (parameter->domain.kind == UNI__DOMAIN_FUNCTION)
             continue;
-        if (parameter->domain.kind == UNI__DOMAIN_GRID) { /* the first by path turns fastest */
+        if (parameter->domain.kind == UNI__DOMAIN_GRID) { /* the first path varies fastest */
             int64_t count = (int64_t)uni_list_size(parameter->domain.values);
             value = uni_value_copy(
                 uni_list_get(parameter->domain.values, (size_t)(combination % count)));

@@ -1,5 +1,6 @@
 /*
- * space.h - marked values of a space: reading them, sampling them, and the list of what a searcher can choose. Pure functions; any thread.
+ * space.h - marked values of a space: reading and sampling them, and the list of a searcher's
+ * choices. Pure functions; any thread.
  */
 #ifndef UNISONO_TUNE_SPACE_H
 #define UNISONO_TUNE_SPACE_H
@@ -23,12 +24,14 @@ typedef struct uni__domain {
     const char *function;
 } uni__domain;
 
-/* 1 and *out when the value is marked, 0 when it is an ordinary one, negative when the mark is wrong; `path` is for the sentence. */
+/* Returns 1 and *out when the value is marked, 0 when it is ordinary, and negative when the mark is
+ * invalid; `path` is for the message. */
 int uni__domain_read(const uni_value *value, const char *path, uni__domain *out,
                      uni_error *err) UNI_MUST_USE;
-/* unit: uniform in [0, 1); for NORMAL it is turned into a normal number. */
+/* unit: uniform in [0, 1); for NORMAL it is converted to a normal number. */
 uni_value *uni__domain_sample(const uni__domain *domain, double unit);
-/* The domain's number nearest to x, in its own units (not the logarithm), with steps and type. */
+/* The domain's number nearest to x, in its own units (not the logarithm), with its steps and
+ * type. */
 uni_value *uni__domain_number(const uni__domain *domain, double x);
 
 /* All marked values of a space, sorted by path. Paths are dotted. */
@@ -43,9 +46,10 @@ typedef struct uni__space {
 } uni__space;
 int uni__space_read(uni__space *out, const uni_value *tree, uni_error *err) UNI_MUST_USE;
 void uni__space_clear(uni__space *space);
-/* Puts a value where the path leads (dictionaries are there already). Takes it. */
+/* Stores a value at the path, whose dictionaries must exist. Takes ownership. */
 int uni__space_put(uni_value *tree, const char *path, uni_value *value) UNI_MUST_USE;
-/* The functions of a config whose other values are chosen; and domains inside of chosen values. */
+/* Calls the functions of a config whose other values are chosen, and resolves domains inside chosen
+ * values. */
 int uni__space_finish(uni_value *config, const uni_tune_sampler *samplers, uint64_t seed,
                       int64_t index, uni_error *err) UNI_MUST_USE;
 

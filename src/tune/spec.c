@@ -1,4 +1,7 @@
 /* spec.c - options to dictionary and back by one table, and what is wrong with them; see spec.h. */
+#include "base/shared.h"
+#include "tune/shared.h"
+#include "checkpoint/shared.h"
 #include "train/variables.h"
 #include "tune/spec.h"
 
@@ -18,7 +21,7 @@ static const struct field {
     const char *name;
     field_type type;
     size_t offset;
-    /* What a 0 in a spec is in the options, where 0 means the default. */
+    /* The options' value for a 0 in the spec, where the options use 0 for the default. */
     double zero;
 } fields[] = {
 #define FIELD(name, type)                                                                          \
@@ -168,7 +171,7 @@ static int read_field(const struct field *field, uni_tuner_options *options, con
     return 0;
 }
 
-static int read_policy(uni_tune_spec *spec, const uni_value *dict, uni_error *err)
+static int read_policy(uni__tune_spec *spec, const uni_value *dict, uni_error *err)
 {
     static const char *const known[] = { "num_to_keep", "score_attribute", "score_order", NULL };
     if (!dict)
@@ -184,10 +187,10 @@ static int read_policy(uni_tune_spec *spec, const uni_value *dict, uni_error *er
         .score_order = order[1] == 'i' ? UNI_SCORE_MIN : UNI_SCORE_MAX,
     };
     spec->options.policy = &spec->policy;
-    return uni_checkpoint_policy_check(&spec->policy, err);
+    return uni__checkpoint_policy_check(&spec->policy, err);
 }
 
-static int read_environment(uni_tune_spec *spec, const uni_value *list, uni_error *err)
+static int read_environment(uni__tune_spec *spec, const uni_value *list, uni_error *err)
 {
     spec->environment = calloc(uni_list_size(list) + 1, sizeof *spec->environment);
     if (!spec->environment)
@@ -204,7 +207,7 @@ static int read_environment(uni_tune_spec *spec, const uni_value *list, uni_erro
     return 0;
 }
 
-/* 0 is the default of these fields; a spec that says 0 means something else. */
+/* 0 is the default of these fields in the options; in a spec, 0 means 0. */
 static int check_zeros(const uni_value *dict, uni_error *err)
 {
     static const char *const names[] = { "num_samples", "num_workers", "time_budget",
@@ -216,7 +219,7 @@ static int check_zeros(const uni_value *dict, uni_error *err)
     return 0;
 }
 
-int uni_tune_spec_read(uni_tune_spec **out, const uni_value *dict, uni_error *err)
+int uni__tune_spec_read(uni__tune_spec **out, const uni_value *dict, uni_error *err)
 {
     const char *known[NUM_FIELDS + 3];
     *out = NULL;
@@ -227,9 +230,9 @@ int uni_tune_spec_read(uni_tune_spec **out, const uni_value *dict, uni_error *er
     known[NUM_FIELDS + 2] = NULL;
     if (uni_value_type_of(dict) != UNI_TYPE_DICT)
         return uni_error_set(err, UNI_EINVAL, "a spec must be a dictionary, not a %s",
-                             uni_value_type_name(uni_value_type_of(dict)));
+                             uni__value_type_name(uni_value_type_of(dict)));
     UNI_TRY(uni__check_keys("a spec", dict, known, err));
-    uni_tune_spec *spec = calloc(1, sizeof *spec);
+    uni__tune_spec *spec = calloc(1, sizeof *spec);
     int status = spec ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for an experiment");
     for (size_t i = 0; i < NUM_FIELDS && status == 0; i++) {
         const uni_value *value = uni_dict_get(dict, fields[i].name);
@@ -243,19 +246,19 @@ int uni_tune_spec_read(uni_tune_spec **out, const uni_value *dict, uni_error *er
     if (status == 0)
         status = read_environment(spec, uni_dict_get(dict, "environment"), err);
     if (status < 0) {
-        uni_tune_spec_free(spec);
+        uni__tune_spec_free(spec);
         return status;
     }
     *out = spec;
     return 0;
 }
 
-uni_tuner_options *uni_tune_spec_options(uni_tune_spec *spec)
+uni_tuner_options *uni__tune_spec_options(uni__tune_spec *spec)
 {
     return &spec->options;
 }
 
-void uni_tune_spec_free(uni_tune_spec *spec)
+void uni__tune_spec_free(uni__tune_spec *spec)
 {
     if (!spec)
         return;
@@ -302,7 +305,7 @@ int uni__spec_check(const uni_value *spec, uni_error *err)
     const char *metric = uni_dict_get_string(spec, "metric", NULL),
                *mode = uni_dict_get_string(spec, "mode", NULL);
     UNI_TRY(check_program(spec, err));
-    UNI_TRY(uni_tune_space_check(uni_dict_get(spec, "space"), err));
+    UNI_TRY(uni__tune_space_check(uni_dict_get(spec, "space"), err));
     UNI_TRY(check_numbers(spec, err));
     if (mode && strcmp(mode, "min") != 0 && strcmp(mode, "max") != 0)
         return uni_error_set(err, UNI_EINVAL, "mode must be \"min\" or \"max\", not \"%s\"", mode);

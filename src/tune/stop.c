@@ -1,4 +1,6 @@
 /* stop.c - stop criteria of a trial; see stop.h. */
+#include "base/shared.h"
+#include "tune/shared.h"
 #include "tune/stop.h"
 
 #include <math.h>
@@ -26,7 +28,7 @@ int uni__stop_check(const uni_value *stop, const char *metric, uni_error *err)
         return uni_error_set(err, UNI_EINVAL,
                              "stop must be a dictionary such as {\"training_iteration\": 10}, not "
                              "a %s",
-                             uni_value_type_name(uni_value_type_of(stop)));
+                             uni__value_type_name(uni_value_type_of(stop)));
     for (size_t i = 0; i < uni_dict_size(stop); i++) {
         const char *key = uni_dict_key_at(stop, i);
         const uni_value *value = uni_dict_value_at(stop, i);
@@ -49,7 +51,7 @@ int uni__stop_check(const uni_value *stop, const char *metric, uni_error *err)
     return 0;
 }
 
-/* The last num_results values of the metric, this one included, hardly differ. */
+/* The last num_results values of the metric, including this one, hardly differ. */
 static bool on_plateau(const uni_value *options, const uni__experiment *experiment,
                        const uni__trial *trial, const uni_value *metrics)
 {
@@ -58,7 +60,7 @@ static bool on_plateau(const uni_value *options, const uni__experiment *experime
     int64_t wanted = uni_dict_get_int(options, "num_results", 4),
             grace = uni_dict_get_int(options, "grace_period", 4);
     int name = metric ? uni__experiment_metric(experiment, metric) : -1;
-    double value = metric ? uni_tune_metric(metrics, metric) : NAN;
+    double value = metric ? uni__tune_metric(metrics, metric) : NAN;
     double sum = value, squares = value * value;
     int64_t count = 1;
     if (isnan(value) || trial->num_reports + 1 < grace)
@@ -85,7 +87,7 @@ bool uni__stop_reached(const uni_value *stop, const uni__experiment *experiment,
         if (is_dict && strcmp(key, "plateau") == 0) {
             reached = on_plateau(limit, experiment, trial, metrics);
         } else {
-            double value = uni_tune_metric(metrics, key);
+            double value = uni__tune_metric(metrics, key);
             reached = is_dict ? value <= uni_dict_get_float(limit, "below", -INFINITY) ||
                                     value >= uni_dict_get_float(limit, "above", INFINITY)
                               : value >= uni_value_as_float(limit, NAN);

@@ -8,14 +8,14 @@
 
 #define PLAIN "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:@+,-"
 
-/* ---- which words are code ---- */
+/* ---- code words ---- */
 
 static const char *word_at(const uni_value *program, size_t index)
 {
     return uni_value_as_string(uni_list_get(program, index), "");
 }
 
-/* /usr/bin/python3.11 is python: versions do not count. */
+/* /usr/bin/python3.11 is python: the version is ignored. */
 static bool is_one_of(const char *word, const char *const *names)
 {
     const char *slash = strrchr(word, '/'), *name = slash ? slash + 1 : word;
@@ -28,7 +28,7 @@ static bool is_one_of(const char *word, const char *const *names)
     return false;
 }
 
-/* Programs that interpret the word behind an option such as -c or -e. */
+/* Programs that interpret the word after an option such as -c or -e. */
 static bool is_interpreter(const char *word)
 {
     static const char *const names[] = { "sh",   "bash",  "dash",   "zsh",  "ksh",     "mksh",
@@ -59,7 +59,7 @@ static bool takes_a_word(const char *option)
     return strlen(option) == 2 && strchr("oOWXILM", option[1]);
 }
 
-/* The word behind the interpreter's option, when only other options are between. */
+/* The word after the interpreter's option, with only other options in between. */
 static bool is_script_of(const uni_value *program, size_t interpreter, size_t index)
 {
     for (size_t i = interpreter + 1; i < index; i++) {
@@ -73,7 +73,7 @@ static bool is_script_of(const uni_value *program, size_t interpreter, size_t in
     return false;
 }
 
-/* `env NAME=VALUE PROGRAM`: a value there may be a variable that changes what PROGRAM loads. */
+/* `env NAME=VALUE PROGRAM`: VALUE may be a variable that changes what PROGRAM loads. */
 static bool is_variable_of(const uni_value *program, size_t env, size_t index)
 {
     for (size_t i = env + 1; i < index; i++) {
@@ -84,7 +84,7 @@ static bool is_variable_of(const uni_value *program, size_t env, size_t index)
     return true;
 }
 
-/* The braces of a value at the beginning, as a length; 0 when it is none. */
+/* The length of a value's braces at the beginning of `at`; 0 if there are none. */
 static size_t braces(const char *at)
 {
     size_t name = *at == '{' ? strcspn(at + 1, "{}\"' \t\n") : 0;
@@ -119,14 +119,15 @@ bool uni__is_code(const uni_value *program, size_t index)
     return false;
 }
 
-/* ---- putting values in ---- */
+/* ---- inserting values ---- */
 
 static bool is_plain(const char *text)
 {
     return text[0] && text[strspn(text, PLAIN)] == '\0';
 }
 
-/* The value of "{name}" at the beginning of `at` as text, malloc'ed; *length: how many characters the braces take. NULL: not a value of the config. */
+/* The value of "{name}" at the beginning of `at` as text, malloc'ed; *length: characters that the
+ * braces take. NULL: not a value of the config. */
 static char *value_at(const char *at, const uni_value *config, size_t *length)
 {
     const char *end = *at == '{' ? strchr(at, '}') : NULL;

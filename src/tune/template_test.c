@@ -1,4 +1,5 @@
-/* template_test.c - hostile values in every place of a shell's script that evaluates, and what the machine's own shells make of what is let in. */
+/* template_test.c - hostile values in every place of a shell script that evaluates them, and what
+ * the machine's own shells make of the accepted ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +14,7 @@
 
 #include "tune/template.h"
 
-/* Each runs `echo PWNED` in at least one of the places below, when it is put in with or without quotes. */
+/* Each runs `echo PWNED` in at least one of the places below, with or without quotes. */
 static const char *const hostile[] = {
     "",
     "two words",
@@ -40,7 +41,7 @@ static const char *const hostile[] = {
     "\xff",
 };
 
-/* The places: quotes, arithmetic, subscripts, names of variables, words that are evaluated again. */
+/* The places: quotes, arithmetic, subscripts, variable names, words that are evaluated again. */
 static const char *const scripts[] = {
     "echo {x}",
     "echo '{x}'",
@@ -94,7 +95,7 @@ static const char *const scripts[] = {
 
 #define COUNT(array) (sizeof array / sizeof array[0])
 
-/* Word number `index` of the program with x = value; NULL when it is refused. */
+/* Word number `index` of the program with x = value; NULL when it is rejected. */
 static char *fill_in(uni_value *program, size_t index, uni_value *value, uni_error *err)
 {
     uni_value *config = uni_value_dict(), *out = NULL;
@@ -137,7 +138,7 @@ static int run(const char *shell, const char *script, char *output, size_t room)
     if (pid == 0) {
         dup2(ends[1], 1);
         dup2(ends[1], 2);
-        /* What the config holds is in the environment, too: a name must not evaluate it. */
+        /* The config is also in the environment: a name must not evaluate it. */
         setenv("UNISONO_CONFIG", "{\"v\":\"a[$(echo PWNED)]\"}", 1);
         execlp(shell, shell, "-c", script, (char *)NULL);
         _exit(127);
@@ -152,7 +153,7 @@ static int run(const char *shell, const char *script, char *output, size_t room)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Everything that may get in, in every place, in every shell that is here. */
+/* Every accepted value, in every place, in every installed shell. */
 static void what_is_let_in_runs_nothing(void **state)
 {
     static const char *const plain[] = { "1",    "-0.5",           "1e-5",

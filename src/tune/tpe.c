@@ -1,15 +1,20 @@
 /*
- * tpe.c - the tree-structured Parzen estimator (Bergstra et al. 2011), multivariate inside of each group of parameters (Falkner et al. 2018).
+ * tpe.c - the tree-structured Parzen estimator (Bergstra et al. 2011), multivariate inside each
+ * group of parameters (Falkner et al. 2018).
  *
- * After n_startup random trials the ended ones are split: the best tenth and the rest. Each part becomes a density (parzen.h). Candidates are drawn from the
- * density of the good ones, and the one with the highest ratio of the two is proposed. Parameters inside of a choice form groups of their own (tpe_tree.h): a group
- * learns from the trials in which it was active, and is asked when the choice above it has made it active. Kernels span a group's parameters at
- * once, so that valleys that run across the axes are followed. Failed trials count as the worst; running ones as bad, so that parallel trials spread out.
+ * After n_startup random trials, the ended ones are split into the best tenth and the rest. Each
+ * part becomes a density (parzen.h). Candidates are drawn from the density of the good ones, and
+ * the one with the highest ratio of the two densities is proposed. Parameters inside a choice form
+ * separate groups (tpe_tree.h). A group learns from the trials in which it was active, and is
+ * sampled when the choice above it has made it active. Kernels span all parameters of a group, so
+ * that they follow valleys that run across the axes. Failed trials count as the worst. Running ones
+ * count as bad, so that parallel trials spread out.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tune/shared.h"
 #include "tune/parzen.h"
 #include "tune/search.h"
 #include "tune/tpe_tree.h"
@@ -32,7 +37,7 @@ typedef struct observation {
 typedef struct tpe {
     uni__search_setting setting;
     uni__branch *tree;
-    /* Of a row. */
+    /* Numbers in a row. */
     int width;
     observation *seen;
     size_t num_seen, room;
@@ -57,8 +62,9 @@ static int oldest_first(const void *left, const void *right)
     return a->trial < b->trial ? -1 : a->trial > b->trial;
 }
 
-/* The observations in which the group was active: the good ones first, each part in the order of age. What is good is decided among all trials, not among those of the
- * group: a branch that is bad as a whole has no good ones, and is explored by its prior. */
+/* The observations in which the group was active: the good ones first, each part in order of age.
+ * Good is defined among all trials, not among those of the group: a branch that is bad as a whole
+ * has no good ones, and its prior explores it. */
 static size_t split(const tpe *self, const uni__branch *group, const observation **sorted,
                     size_t *good)
 {
@@ -82,7 +88,7 @@ static size_t split(const tpe *self, const uni__branch *group, const observation
     return count;
 }
 
-/* The candidate with the best ratio goes into the group's part of `best`. */
+/* Puts the candidate with the best ratio into the group's part of `best`. */
 static int choose(const tpe *self, const uni__branch *group, const double *const *rows, size_t good,
                   size_t count, uni__dice *dice, double *best)
 {
@@ -178,8 +184,8 @@ static int tpe_ask(void *context, int64_t trial, uni_value **config, uni_error *
     if (self->setting.total >= 0 && trial >= self->setting.total)
         return UNI_EEND;
     bool random = count_told(self) < (size_t)self->startup || self->width == 0;
-    int status = random ? uni_tune_space_config(self->setting.space, self->setting.samplers,
-                                                self->setting.seed, trial, config, err)
+    int status = random ? uni__tune_space_config(self->setting.space, self->setting.samplers,
+                                                 self->setting.seed, trial, config, err)
                         : propose_config(self, trial, config, err);
     if (status == 0)
         status = remember(self, trial, *config, err);

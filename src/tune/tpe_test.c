@@ -1,4 +1,5 @@
-/* tpe_test.c - TPE on spaces with choices: which branch it learns, what it learns inside of one, and that a resumed search proposes the same. */
+/* tpe_test.c - TPE on spaces with choices: which branch it learns, what it learns inside a branch,
+ * and that a resumed search proposes the same. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,7 +53,7 @@ static void tell(search *s, int64_t trial, const uni_value *config, double value
                      0);
 }
 
-/* The values of `count` trials, one after the other. */
+/* The values of `count` trials, run one after the other. */
 static void run(const char *space, uint64_t seed, objective f, double *values, int count)
 {
     search s = { 0 };
@@ -119,7 +120,7 @@ static void learns_the_branch(void **state)
             double values[100];
             run(spaces[which], seed, small_rate, values, 100);
             assert_true(below(values, 10, 100, 1) >= 60);
-            /* inside of the branch too: uniform draws would put 18 of 90 there */
+            /* inside the branch too: uniform draws would put 18 of 90 there */
             assert_true(below(values, 10, 100, 0.1) >= 36);
         }
 }
@@ -143,7 +144,7 @@ static void what_diverges_is_bad(void **state)
     assert_true(below(values, 10, 100, 0.15) >= 50);
 }
 
-/* A resumed search has the configs alone. */
+/* A resumed search has only the configs. */
 static void replays(void **state)
 {
     static const char space[] =

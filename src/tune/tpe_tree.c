@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define MOST_LEVELS 8
-/* Steps are multiples of a binary fraction: what is this close to one is one. */
+/* Steps are multiples of a binary fraction: a number this close to one counts as on it. */
 #define CLOSE 1e-6
 
 /* ---- building ---- */
@@ -132,7 +132,7 @@ static bool is_number_of(const uni__domain *domain, const uni_value *value)
            (x >= domain->low - slack && x <= domain->high + slack);
 }
 
-/* Whether the value can have come of the candidate: the domains inside of it have been replaced since. */
+/* Whether the value may come from the candidate, whose inner domains have been resolved since. */
 static bool fits(const uni_value *candidate, const uni_value *value)
 {
     uni__domain domain;

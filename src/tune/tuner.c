@@ -1,5 +1,6 @@
 /*
- * tuner.c - the life of a tuner: making one, going on with one, its end. tuner_run.c runs it; tune.h has the interface, docs/tune.md the design. Owner's thread.
+ * tuner.c - the life of a tuner: creating, resuming and closing one. tuner_run.c runs it; tune.h
+ * has the interface, docs/tune.md the design. Owner's thread.
  */
 #include <errno.h>
 #include <math.h>
@@ -11,6 +12,8 @@
 #include <unisono/run.h>
 #include <unistd.h>
 
+#include "tune/shared.h"
+#include "train/shared.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -20,8 +23,10 @@
 #include "train/run_reader.h"
 #include "train/variables.h"
 #include "tune/tuner_internal.h"
+#include "base/options.h"
 
-#define BUSY_TRIES 20 /* a reader looks whether somebody has the lock for some microseconds */
+/* A reader that checks for a live tuner holds the lock for some microseconds. */
+#define BUSY_TRIES 20
 
 int uni__tuner_note(uni_tuner *tuner, uni_value *record, uni_error *err)
 {
@@ -34,9 +39,9 @@ int uni__tuner_note(uni_tuner *tuner, uni_value *record, uni_error *err)
     return status;
 }
 
-/* ---- making one ---- */
+/* ---- creating ---- */
 
-/* STORAGE/NAME/tune_NNN: the first number that is free. */
+/* STORAGE/NAME/tune_NNN with the first free number. */
 static int make_dir(uni_tuner *tuner, const char *name, uni_error *err)
 {
     char *parent = uni__path_join(tuner->storage, name, NULL);
@@ -90,12 +95,12 @@ static int64_t expected_trials(const uni_tuner_options *options)
     int64_t size = 1;
     if (options->num_samples == UNI_SAMPLES_UNLIMITED)
         return -1;
-    if (uni_tune_space_size(options->space, &size, NULL) < 0)
+    if (uni__tune_space_size(options->space, &size, NULL) < 0)
         size = 1;
     return size * (options->num_samples > 0 ? options->num_samples : 1);
 }
 
-/* The journal's first record. Takes the spec. */
+/* The journal's first record. Takes ownership of the spec. */
 static uni_value *beginning(const uni_tuner_options *options, uni_value *spec)
 {
     char date[20], name[40];
@@ -164,14 +169,14 @@ static int count_places(uni_tuner *tuner, int *out, uni_error *err)
     return 0;
 }
 
-/* A framework is set up by its trainer, once a process: such trials are ordinary runs. */
+/* The trainer sets up a framework, once per process, so such trials are ordinary runs. */
 static bool needs_group(const uni_tuner_options *spec)
 {
     return spec->num_workers > 1 || (spec->backend && strcmp(spec->backend, "none") != 0 &&
                                      strcmp(spec->backend, "native") != 0);
 }
 
-/* What is asked now has the values that are not written down. */
+/* The current request has the values that the journal does not contain. */
 static int read_environment(uni_tuner *tuner, uni_error *err)
 {
     UNI_TRY(uni__variables_read(&tuner->variables,
@@ -248,8 +253,9 @@ static int check_function(const uni_tuner *tuner, uni_error *err)
 
 int uni_tuner_new(uni_tuner **out, const uni_tuner_options *options, uni_error *err)
 {
-    int status;
     *out = NULL;
+    UNI__OPTIONS(uni_tuner_options, options, context, err);
+    int status;
     uni_tuner *tuner = new_tuner(options);
     if (!tuner)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a tuner");
@@ -272,7 +278,7 @@ int uni_tuner_new(uni_tuner **out, const uni_tuner_options *options, uni_error *
     UNI_TRY_GOTO(uni__tuner_make_brains(tuner, err), fail);
     UNI_TRY_GOTO(check_function(tuner, err), fail);
     UNI_TRY_GOTO(read_environment(tuner, err), fail);
-    UNI_TRY_GOTO(uni_run_storage(options->storage_path, &tuner->storage, err), fail);
+    UNI_TRY_GOTO(uni__run_storage(&tuner->storage, options->storage_path, err), fail);
     UNI_TRY_GOTO(uni__run_check_name(experiment->name, err), fail);
     UNI_TRY_GOTO(make_dir(tuner, experiment->name, err), fail);
     if (!(experiment->dir = strdup(tuner->dir))) {
@@ -296,8 +302,9 @@ fail:
 int uni_tuner_open(uni_tuner **out, const char *dir, const uni_tuner_options *options,
                    unsigned resume, uni_error *err)
 {
-    int status;
     *out = NULL;
+    UNI__OPTIONS(uni_tuner_options, options, context, err);
+    int status;
     if ((resume & UNI_RESUME_FAILED) && (resume & UNI_RESTART_FAILED))
         return uni_error_set(err, UNI_EINVAL,
                              "failed trials can be resumed or restarted, not both: give one of "
@@ -308,7 +315,7 @@ int uni_tuner_open(uni_tuner **out, const char *dir, const uni_tuner_options *op
     uni__experiment *experiment = &tuner->results.experiment;
     UNI_TRY_GOTO(
         uni__experiment_find(dir, options ? options->storage_path : NULL, &tuner->dir, err), fail);
-    UNI_TRY_GOTO(uni_run_check_owner(tuner->dir, err), fail); /* it names a program to start */
+    UNI_TRY_GOTO(uni__run_check_owner(tuner->dir, err), fail); /* it names a program to start */
     experiment->dir = strdup(tuner->dir);
     tuner->replaying = true;
     UNI_TRY_GOTO(open_journal(tuner, uni__tuner_replay, err), fail);
@@ -366,14 +373,9 @@ void uni_tuner_free(uni_tuner *tuner)
     free(tuner->storage);
     free(tuner->dir);
     free(tuner->staging);
-    uni_tune_spec_free(tuner->spec);
+    uni__tune_spec_free(tuner->spec);
     uni__experiment_clear(&tuner->results.experiment);
     free(tuner);
-}
-
-const char *uni_tuner_dir(const uni_tuner *tuner)
-{
-    return tuner->dir;
 }
 
 const uni_tune_results *uni_tuner_results(const uni_tuner *tuner)

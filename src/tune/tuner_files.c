@@ -1,8 +1,11 @@
 /*
- * tuner_files.c - the directory of a trial: results.jsonl with its first report, logs/rank_0.log when it has printed something, run.json when it ends. A trial that does none
- * of it has no directory. The files are those of a run (docs/formats.md), so that `unisono show` and `plot` read them. Owner's thread.
+ * tuner_files.c - the directory of a trial: results.jsonl with its first report, logs/rank_0.log if
+ * it has printed something, run.json when it ends. A trial without any of these has no directory.
+ * The files are those of a run (docs/formats.md), so `unisono show` and `plot` can read them.
+ * Owner's thread.
  *
- * A member that runs many trials has one log; what a trial printed is the part that came while it ran.
+ * A member that runs many trials has one log; a trial's output is the part that was written while
+ * it ran.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,7 +19,8 @@
 #include "base/log.h"
 #include "tune/tuner_internal.h"
 
-#define LOG_KEEP (1 << 20) /* a member's log is emptied between two trials when it is longer */
+/* A member's log is emptied between two trials when it is longer. */
+#define LOG_KEEP (1 << 20)
 
 static int no_memory(uni_error *err)
 {
@@ -40,8 +44,9 @@ int uni__files_report(uni_tuner *tuner, uni__trial_place *place, int64_t iterati
         free(path);
         UNI_TRY(status);
     }
-    return uni__results_writer_add(place->writer, trial->attempts, 0, iteration, metrics, size,
-                                   err);
+    UNI_TRY(
+        uni__results_writer_add(place->writer, trial->attempts, 0, iteration, metrics, size, err));
+    return uni__results_writer_flush(place->writer, err);
 }
 
 void uni__files_begin(uni_tuner *tuner, int index)
@@ -56,7 +61,7 @@ void uni__files_begin(uni_tuner *tuner, int index)
     place->log_offset = place->log_fd >= 0 && fstat(place->log_fd, &info) == 0 ? info.st_size : 0;
 }
 
-/* What the trial printed, from the member's log to its own. */
+/* Copies what the trial printed from the member's log to its own. */
 static int copy_log(uni__trial_place *place, const char *dir, uni_error *err)
 {
     struct stat info;
@@ -147,23 +152,28 @@ static int write_description(uni_tuner *tuner, const uni__trial *trial, const ch
     return status;
 }
 
+int uni__files_describe(uni_tuner *tuner, const uni__trial *trial, uni_error *err)
+{
+    if (tuner->groups || trial->iteration == 0)
+        return 0;
+    char *dir = uni__trial_path(&tuner->results.experiment, trial->index);
+    int status = dir ? write_description(tuner, trial, dir, err) : no_memory(err);
+    free(dir);
+    return status;
+}
+
 int uni__files_end(uni_tuner *tuner, int index, uni_error *err)
 {
     uni__trial_place *place = &tuner->places[index];
     const uni__trial *trial = uni__experiment_trial(&tuner->results.experiment, place->trial);
-    bool reported = place->writer != NULL;
     if (tuner->groups)
         return 0;
-    int status = reported ? uni__results_writer_flush(place->writer, err) : 0;
     uni__results_writer_close(place->writer);
     place->writer = NULL;
     char *dir = uni__trial_path(&tuner->results.experiment, place->trial);
     if (!dir)
         return no_memory(err);
-    if (status == 0)
-        status = copy_log(place, dir, err);
-    if (status == 0 && reported)
-        status = write_description(tuner, trial, dir, err);
+    int status = copy_log(place, dir, err);
     free(dir);
-    return status;
+    return status == 0 ? uni__files_describe(tuner, trial, err) : status;
 }

@@ -1,16 +1,18 @@
 /*
- * tuner_replay.c - from the journal to where the killed tuner stood: every record changes the experiment, and the searcher and the scheduler are told what they were told
- * then. Owner's thread.
+ * tuner_replay.c - rebuilds the killed tuner's state from the journal: every record changes the
+ * experiment, and the searcher and the scheduler get the same calls as then. Owner's thread.
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "tune/shared.h"
 #include "tune/tuner_internal.h"
 
 int uni__tuner_make_brains(uni_tuner *tuner, uni_error *err)
 {
     uni__experiment *experiment = &tuner->results.experiment;
-    UNI_TRY(uni_tune_spec_read(&tuner->spec, experiment->spec, err));
+    UNI_TRY(uni__tune_spec_read(&tuner->spec, experiment->spec, err));
     const uni_tuner_options *spec = &tuner->spec->options;
     if (tuner->asked.own_searcher) {
         tuner->searcher.methods = *tuner->asked.own_searcher;
@@ -53,7 +55,7 @@ static int replay_report(uni_tuner *tuner, const uni__trial *trial, const uni_va
     return status;
 }
 
-/* Before the record is applied, as it was then: a report is judged before it is written. */
+/* Runs before the record is applied, as it did then: a report is judged before it is written. */
 static int tell_before(uni_tuner *tuner, const char *event, const uni__trial *trial,
                        const uni_value *record, uni_error *err)
 {
@@ -73,6 +75,8 @@ static int tell_after(uni_tuner *tuner, const char *event, uni__trial *trial, un
             UNI_TRY(searcher->restore(searcher->self, trial->index, trial->config, err));
         return tuner->scheduler.methods->added(tuner->scheduler.self, trial->index, err);
     }
+    if (strcmp(event, "end") == 0 && trial->status == UNI_TRIAL_PENDING)
+        trial->place_in_queue = ++tuner->replayed;
     if (strcmp(event, "end") == 0 &&
         (trial->status == UNI_TRIAL_TERMINATED || trial->status == UNI_TRIAL_ERROR)) {
         trial->wants_end = false;
@@ -112,7 +116,31 @@ int uni__tuner_replay(void *context, const uni_value *record, uni_error *err)
     return uni__tuner_act(tuner, err);
 }
 
-int uni__tuner_after_replay(uni_tuner *tuner, unsigned resume, uni_error *err)
+static int by_place(const void *left, const void *right)
+{
+    const uni__trial *a = *(uni__trial *const *)left, *b = *(uni__trial *const *)right;
+    if (a->place_in_queue != b->place_in_queue)
+        return a->place_in_queue < b->place_in_queue ? -1 : 1;
+    return a->index < b->index ? -1 : 1;
+}
+
+/* As the killed tuner's queue was. */
+static int fill_queue(uni_tuner *tuner, uni__trial **waiting, size_t count, uni_error *err)
+{
+    qsort(waiting, count, sizeof *waiting, by_place);
+    for (size_t i = 0; i < count; i++) {
+        uni__trial *trial = waiting[i];
+        bool first = trial->place_in_queue == 0;
+        trial->status = UNI_TRIAL_PENDING;
+        trial->wants_resume = false;
+        UNI_TRY(first ? uni__tuner_enqueue_first(tuner, trial->index, err)
+                      : uni__tuner_enqueue(tuner, trial->index, err));
+    }
+    return 0;
+}
+
+static int find_waiting(uni_tuner *tuner, unsigned resume, uni__trial **waiting, size_t *count,
+                        uni_error *err)
 {
     uni__experiment *experiment = &tuner->results.experiment;
     for (int64_t i = 0; i < experiment->count; i++) {
@@ -120,7 +148,7 @@ int uni__tuner_after_replay(uni_tuner *tuner, unsigned resume, uni_error *err)
         if (trial->status == UNI_TRIAL_RUNNING && trial->verdict)
             UNI_TRY(uni__tuner_settle(tuner, trial, err));
         bool waits = trial->status == UNI_TRIAL_PENDING || trial->status == UNI_TRIAL_RUNNING;
-        /* A scheduler that pauses for the others' sake has nothing more to say about it. */
+        /* A scheduler that pauses only for the others' sake has no more to decide about it. */
         waits |= trial->status == UNI_TRIAL_PAUSED && !tuner->scheduler.methods->complete;
         waits |= trial->status == UNI_TRIAL_PAUSED && trial->wants_resume;
         if (trial->status == UNI_TRIAL_ERROR && (resume & (UNI_RESUME_FAILED | UNI_RESTART_FAILED)))
@@ -129,9 +157,24 @@ int uni__tuner_after_replay(uni_tuner *tuner, unsigned resume, uni_error *err)
             UNI_TRY(uni__tuner_leave(tuner, trial, err));
         if (!waits || (resume & UNI_LEAVE_UNFINISHED))
             continue;
-        trial->status = UNI_TRIAL_PENDING;
-        trial->wants_resume = false;
-        UNI_TRY(uni__tuner_enqueue(tuner, i, err));
+        /* A trial that was running, had just begun or had failed gets its place back. */
+        if (trial->status == UNI_TRIAL_RUNNING || !trial->attempts || trial->was_interrupted)
+            trial->place_in_queue = 0;
+        waiting[(*count)++] = trial;
     }
-    return uni__tuner_act(tuner, err);
+    return 0;
+}
+
+int uni__tuner_after_replay(uni_tuner *tuner, unsigned resume, uni_error *err)
+{
+    uni__experiment *experiment = &tuner->results.experiment;
+    uni__trial **waiting = calloc((size_t)experiment->count + 1, sizeof *waiting);
+    size_t count = 0;
+    int status = waiting ? 0 : uni__no_trial_memory(err);
+    if (status == 0)
+        status = find_waiting(tuner, resume, waiting, &count, err);
+    if (status == 0)
+        status = fill_queue(tuner, waiting, count, err);
+    free(waiting);
+    return status == 0 ? uni__tuner_act(tuner, err) : status;
 }

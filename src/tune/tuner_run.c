@@ -1,8 +1,9 @@
 /*
- * tuner_run.c - running a tuner to its end, step by step. Owner's thread.
+ * tuner_run.c - runs a tuner to its end, step by step. Owner's thread.
  *
- * A step takes what the places (train/crew.h) and the keeper tell, decides, writes the decision down and acts on it; then it fills free places. There is no
- * other state than the experiment's, the searcher's and the scheduler's, and all three are functions of the journal.
+ * A step takes the events of the places (train/crew.h) and of the keeper, decides, records the
+ * decision and acts on it; then it fills free places. The only state is that of the experiment, the
+ * searcher and the scheduler, and all three are functions of the journal.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ static double used_seconds(const uni_tuner *tuner)
 static int write_table(uni_tuner *tuner, uni_error *err)
 {
     char *text = NULL, *path = uni__path_join(tuner->dir, "trials.csv", NULL);
-    int status = uni_tune_csv(&tuner->results, true, &text, err);
+    int status = uni_tune_csv(&text, &tuner->results, true, err);
     if (status == 0)
         status = path ? uni__write_file(path, text, strlen(text), false, err)
                       : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
@@ -37,7 +38,8 @@ static int finish(uni_tuner *tuner, uni_error *err)
 {
     tuner->over = true;
     UNI_TRY(write_table(tuner, err));
-    UNI_TRY(uni__commit_wait(tuner->commit, err)); /* the reports are read from the file */
+    /* The export reads the reports from the file. */
+    UNI_TRY(uni__commit_wait(tuner->commit, err));
     UNI_TRY(uni__publish(&tuner->results, err));
     uni_value *record = uni__tune_record("finish", -1);
     if (uni_dict_take(record, "used", uni_value_float(used_seconds(tuner))) < 0) {
@@ -48,7 +50,7 @@ static int finish(uni_tuner *tuner, uni_error *err)
     return uni__commit_wait(tuner->commit, err);
 }
 
-/* The time budget counts across tuners: how much is used is written down now and then. */
+/* The time budget spans tuners, so the time used is recorded periodically. */
 static int keep_time(uni_tuner *tuner, uni_error *err)
 {
     double budget = tuner->spec->options.time_budget;
@@ -90,7 +92,7 @@ static int take_news(uni_tuner *tuner, double seconds, uni_error *err)
 {
     uni__crew_event *event = NULL;
     int found = uni__crew_next(tuner->crew, seconds, &event);
-    /* What came meanwhile is taken in one go, so that free places are filled together. */
+    /* Take all pending events at once, so that free places are filled together. */
     for (int i = 0; found && i < 256; i++) {
         UNI_TRY(uni__tuner_event(tuner, event, err));
         found = uni__crew_next(tuner->crew, 0, &event);
@@ -127,7 +129,7 @@ static int step(uni_tuner *tuner, double seconds, uni_error *err)
     return 1;
 }
 
-/* How it went as a whole. */
+/* The overall outcome. */
 static int verdict(uni_tuner *tuner, uni_error *err)
 {
     int64_t failed = uni_tune_count_status(&tuner->results, UNI_TRIAL_ERROR), first = 0;
@@ -136,13 +138,13 @@ static int verdict(uni_tuner *tuner, uni_error *err)
             *err = tuner->error;
         return tuner->error.code;
     }
-    if (failed == 0 || failed < uni_tune_count(&tuner->results))
+    if (failed == 0 || failed < uni_tune_info_of(&tuner->results)->num_trials)
         return 0;
-    while (uni_trial_status_of(&tuner->results, first) != UNI_TRIAL_ERROR)
+    while (uni_trial_info_of(&tuner->results, first)->status != UNI_TRIAL_ERROR)
         first++;
     return uni_error_set(err, UNI_EFUNCTION, "all %lld trials failed; trial %lld: %.700s",
                          (long long)failed, (long long)first,
-                         uni_trial_error(&tuner->results, first));
+                         uni_trial_info_of(&tuner->results, first)->error);
 }
 
 int uni_tuner_step(uni_tuner *tuner, double seconds, uni_error *err)

@@ -1,5 +1,6 @@
 /*
- * tuner_start.c - trials: which one is next, and how it is started: its program's words, its directory, the checkpoint that it begins with. Owner's thread.
+ * tuner_start.c - selects the next trial and starts it: its program's words, its directory, the
+ * checkpoint that it begins with. Owner's thread.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 
 /* ---- the queue ---- */
 
-int uni__tuner_enqueue(uni_tuner *tuner, int64_t trial, uni_error *err)
+static int make_room(uni_tuner *tuner, uni_error *err)
 {
     if (tuner->queued == tuner->queue_room) {
         size_t room = tuner->queue_room ? tuner->queue_room * 2 : 16;
@@ -23,13 +24,30 @@ int uni__tuner_enqueue(uni_tuner *tuner, int64_t trial, uni_error *err)
         tuner->queue = grown;
         tuner->queue_room = room;
     }
+    return 0;
+}
+
+int uni__tuner_enqueue(uni_tuner *tuner, int64_t trial, uni_error *err)
+{
+    UNI_TRY(make_room(tuner, err));
     tuner->queue[tuner->queued++] = trial;
+    return 0;
+}
+
+int uni__tuner_enqueue_first(uni_tuner *tuner, int64_t trial, uni_error *err)
+{
+    UNI_TRY(make_room(tuner, err));
+    size_t at = tuner->interrupted++;
+    memmove(tuner->queue + at + 1, tuner->queue + at,
+            (tuner->queued++ - at) * sizeof *tuner->queue);
+    tuner->queue[at] = trial;
     return 0;
 }
 
 static uni__trial *dequeue(uni_tuner *tuner)
 {
     int64_t index = tuner->queue[0];
+    tuner->interrupted -= tuner->interrupted > 0;
     memmove(tuner->queue, tuner->queue + 1, --tuner->queued * sizeof *tuner->queue);
     return uni__experiment_trial(&tuner->results.experiment, index);
 }
@@ -62,7 +80,8 @@ static int fill_program(const uni_tuner *tuner, const uni_value *config, uni_val
     return 0;
 }
 
-/* Where the trial goes on: a donor's checkpoint, its own newest complete one, or the beginning. */
+/* Where the trial continues: a donor's checkpoint, its own newest complete one, or the
+ * beginning. */
 static char *find_start(const uni_tuner *tuner, const uni__trial *trial, const char *run_dir,
                         int64_t *iteration)
 {
@@ -86,8 +105,9 @@ static char *find_start(const uni_tuner *tuner, const uni__trial *trial, const c
         newest = NULL;
     }
     if (newest) {
-        path = strdup(uni_checkpoint_path(newest));
-        *iteration = uni_checkpoint_iteration(newest);
+        path = strdup(uni_checkpoint_info_of(newest)->path);
+        *iteration =
+            tuner->groups ? trial->checkpoint_iteration : uni_checkpoint_info_of(newest)->iteration;
     }
     uni_checkpoint_close(newest);
     return path;
@@ -143,6 +163,7 @@ static int run_trial(uni_tuner *tuner, int index, uni__trial *trial, uni_error *
     *place = (uni__trial_place){ .trial = trial->index,
                                  .begun_ns = uni__monotonic_ns(),
                                  .seconds_before = trial->seconds,
+                                 .iterations_before = iteration,
                                  .log_fd = place->log_fd,
                                  .log_offset = place->log_offset };
     uni__files_begin(tuner, index);
@@ -159,7 +180,7 @@ static int run_trial(uni_tuner *tuner, int index, uni__trial *trial, uni_error *
     return status;
 }
 
-/* A config that nobody has had: 1, 0 when there is none now. */
+/* Gets a new config from the searcher: 1, or 0 when there is none now. */
 static int new_trial(uni_tuner *tuner, uni__trial **out, uni_error *err)
 {
     uni__experiment *experiment = &tuner->results.experiment;
@@ -189,7 +210,7 @@ static int new_trial(uni_tuner *tuner, uni__trial **out, uni_error *err)
 
 static int next_trial(uni_tuner *tuner, uni__trial **out, uni_error *err)
 {
-    bool new_first = tuner->scheduler.methods->new_first;
+    bool new_first = tuner->scheduler.methods->new_first && tuner->interrupted == 0;
     int found = 0;
     if (new_first)
         found = new_trial(tuner, out, err);
@@ -200,7 +221,7 @@ static int next_trial(uni_tuner *tuner, uni__trial **out, uni_error *err)
     return found == 0 && !new_first ? new_trial(tuner, out, err) : found;
 }
 
-/* The searcher has no more: a scheduler that waited for a full bracket need not. */
+/* The searcher is exhausted: a scheduler need not wait for a full bracket any more. */
 static int say_complete(uni_tuner *tuner, uni_error *err)
 {
     if (!tuner->exhausted || tuner->complete_said || !tuner->scheduler.methods->complete)
@@ -219,7 +240,7 @@ int uni__tuner_fill(uni_tuner *tuner, uni_error *err)
             continue;
         int found = next_trial(tuner, &trial, err);
         UNI_TRY(found);
-        if (found == 0)
+        if (found == 0 || !trial)
             break;
         UNI_TRY(run_trial(tuner, i, trial, err));
     }

@@ -1,14 +1,18 @@
 /*
- * tuner_trials.c - trials: what their reports decide, how they end. (How they begin: tuner_start.c.) Owner's thread.
+ * tuner_trials.c - what the reports of trials decide, and how trials end. (tuner_start.c starts
+ * them.) Owner's thread.
  *
- * A report is judged (stop criteria, scheduler), written down together with the verdict, and then the worker may go on or not. A trial's end waits for its checkpoints, so
- * that whatever comes next (a resume, another trial that takes its checkpoint) finds them complete.
+ * A report is judged (stop criteria, scheduler) and recorded together with the verdict; then the
+ * worker may continue or must stop. A trial's end waits for its checkpoints, so that whatever
+ * follows (a resume, another trial that takes its checkpoint) finds them complete.
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tune/shared.h"
+#include "base/shared.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -31,13 +35,13 @@ uni__schedule_report uni__tuner_schedule(const uni_tuner *tuner, const uni__tria
                                          int64_t iteration, const uni_value *metrics)
 {
     const uni__experiment *experiment = &tuner->results.experiment;
-    double value = uni_tune_metric(metrics, experiment->metric);
+    double value = uni__tune_metric(metrics, experiment->metric);
     return (uni__schedule_report){
         .trial = trial->index,
         .iteration = iteration,
-        /* A report without the metric is none of the scheduler's business. */
+        /* The scheduler ignores a report without the metric. */
         .time = uni_dict_get(metrics, experiment->metric) || !isnan(value)
-                    ? uni_tune_metric(metrics, tuner->scheduler.time_attr)
+                    ? uni__tune_metric(metrics, tuner->scheduler.time_attr)
                     : NAN,
         .value = isnan(value) ? -INFINITY : experiment->sign * value,
         .config = trial->config,
@@ -69,7 +73,7 @@ void uni__tuner_end_all(uni_tuner *tuner, const char *why)
     }
 }
 
-/* What the session fills in goes out, what a result always has comes in. */
+/* Removes what the session adds, and adds what every result has. */
 static int complete_metrics(const uni__trial_place *place, uni_value *metrics, int64_t iteration,
                             double *seconds, uni_error *err)
 {
@@ -82,7 +86,7 @@ static int complete_metrics(const uni__trial_place *place, uni_value *metrics, i
     return status < 0 ? uni__no_trial_memory(err) : 0;
 }
 
-/* PBT: the donor's checkpoint is copied, because the donor's own policy may remove it. */
+/* PBT: copies the donor's checkpoint, because the donor's own policy may remove it. */
 static int take_from_donor(uni_tuner *tuner, const uni__trial *trial, int64_t iteration,
                            uni__decision *decision, uni_value *record, uni_error *err)
 {
@@ -142,16 +146,32 @@ static int judge(uni_tuner *tuner, uni__trial_place *place, const uni__trial *tr
     return 0;
 }
 
-/* With the report, so that a tuner that is killed before the trial has ended does not lose the decision. */
+/* Recorded with the report, so that a tuner killed before the trial ends does not lose the
+ * decision. */
 static int note_verdict(const uni__trial_place *place, uni_value *record, uni_error *err)
 {
-    uni__verdict verdict = place->decision.verdict;
-    if (verdict != UNI__END && verdict != UNI__PAUSE)
+    static const char *const names[] = {
+        [UNI__END] = "end", [UNI__PAUSE] = "pause", [UNI__EXPLOIT] = "exploit"
+    };
+    const uni__decision *decision = &place->decision;
+    if (decision->verdict == UNI__GO_ON)
         return 0;
-    int failed =
-        uni_dict_take(record, "d", uni_value_string(verdict == UNI__END ? "end" : "pause"));
+    int failed = uni_dict_take(record, "d", uni_value_string(names[decision->verdict]));
     failed |= uni_dict_take(record, "w", uni_value_string(place->why));
+    if (decision->verdict == UNI__EXPLOIT) {
+        failed |= uni_dict_take(record, "donor", uni_value_int(decision->donor));
+        failed |= uni_dict_take(record, "c", uni_value_copy(decision->config));
+    }
     return failed ? uni__no_trial_memory(err) : 0;
+}
+
+/* The state that came with the report of a checkpoint's iteration belongs to that checkpoint. */
+static void move_state(uni__crew_event *checkpoint, uni__crew_event *report)
+{
+    free(checkpoint->state);
+    checkpoint->state = report->state;
+    checkpoint->state_size = report->state_size;
+    report->state = NULL;
 }
 
 static int take_report(uni_tuner *tuner, int index, uni__crew_event *event, uni_error *err)
@@ -160,7 +180,7 @@ static int take_report(uni_tuner *tuner, int index, uni__crew_event *event, uni_
     uni__trial *trial = uni__experiment_trial(&tuner->results.experiment, place->trial);
     uni_value *metrics = NULL;
     double seconds = 0;
-    UNI_TRY(uni_msgpack_read(&metrics, event->metrics, event->metrics_size, err));
+    UNI_TRY(uni__msgpack_read(&metrics, event->metrics, event->metrics_size, err));
     uni_value *record = uni__tune_record("report", trial->index);
     int status = complete_metrics(place, metrics, event->iteration, &seconds, err);
     if (status == 0)
@@ -171,16 +191,19 @@ static int take_report(uni_tuner *tuner, int index, uni__crew_event *event, uni_
                         uni_dict_take(record, "s", uni_value_float(seconds)) < 0 ||
                         uni__record_metrics(record, metrics) < 0))
         status = uni__no_trial_memory(err);
+    /* Before the journal: a tuner killed between the two repeats the report, and does not miss
+     * it. */
+    if (status == 0)
+        status = uni__files_report(tuner, place, event->iteration, event->metrics,
+                                   event->metrics_size, err);
     if (status == 0)
         status = uni__tuner_note(tuner, record, err);
     else
         uni_value_free(record);
-    if (status == 0)
-        status = uni__files_report(tuner, place, event->iteration, event->metrics,
-                                   event->metrics_size, err);
     if (status == 0 && place->checkpoint) {
         char *run_dir = uni__trial_path(&tuner->results.experiment, trial->index);
         place->in_flight++;
+        move_state(place->checkpoint, event);
         uni__keeper_keep(tuner->keeper, trial->index, run_dir, trial->attempts, place->checkpoint,
                          metrics);
         place->checkpoint = NULL;
@@ -214,7 +237,7 @@ static int note_end(uni_tuner *tuner, const char *how, const char *why, const ch
     return uni__tuner_note(tuner, record, err);
 }
 
-/* A misspelled metric would make a searcher and a scheduler do nothing, silently. */
+/* A misspelled metric would silently disable the searcher and the scheduler. */
 static void warn_no_metric(uni_tuner *tuner, const uni__trial *trial)
 {
     const uni__experiment *experiment = &tuner->results.experiment;
@@ -229,12 +252,12 @@ static void warn_no_metric(uni_tuner *tuner, const uni__trial *trial)
               experiment->num_names ? experiment->names[0] : "");
 }
 
-/* It is over for good: those who learn from it are told. */
+/* The trial is over: informs the searcher and the scheduler. */
 static int close_trial(uni_tuner *tuner, uni__trial *trial, uni_error *err)
 {
     uni_tune_searcher *searcher = &tuner->searcher.methods;
-    if (tuner
-            ->keeper) /* the newest checkpoint stays, kept by the policy or not: the result names it */
+    /* The newest checkpoint stays even if the policy does not keep it: the result names it. */
+    if (tuner->keeper)
         uni__keeper_close(tuner->keeper, trial->index);
     tuner->scheduler.methods->ended(tuner->scheduler.self, trial->index);
     warn_no_metric(tuner, trial);
@@ -254,8 +277,9 @@ int uni__tuner_act(uni_tuner *tuner, uni_error *err)
             continue;
         trial->wants_resume = resume;
         trial->wants_end = !resume;
+        trial->place_in_queue = ++tuner->replayed;
         if (tuner->replaying || trial->status != UNI_TRIAL_PAUSED)
-            continue; /* it is still on its way to the pause */
+            continue; /* it has not reached its pause yet */
         if (resume) {
             trial->wants_resume = false;
             trial->status = UNI_TRIAL_PENDING;
@@ -263,7 +287,7 @@ int uni__tuner_act(uni_tuner *tuner, uni_error *err)
         }
     }
     if (!tuner->scheduler.methods->complete || tuner->replaying)
-        return 0; /* nobody is given up while paused */
+        return 0; /* this scheduler ends no paused trials */
     for (int64_t i = 0; i < tuner->results.experiment.count; i++) {
         uni__trial *trial = tuner->results.experiment.trials[i];
         if (trial->status != UNI_TRIAL_PAUSED || !trial->wants_end)
@@ -271,18 +295,37 @@ int uni__tuner_act(uni_tuner *tuner, uni_error *err)
         trial->wants_end = false;
         UNI_TRY(note_end(tuner, "terminated", tuner->scheduler.methods->name, NULL, false,
                          uni__tune_record("end", i), err));
+        UNI_TRY(uni__files_describe(tuner, trial, err));
         UNI_TRY(close_trial(tuner, trial, err));
     }
     return 0;
+}
+
+/* PBT's trial goes on from the donor's checkpoint, or as it was when there is none. */
+static int note_exploit(uni_tuner *tuner, const uni__trial *trial, const char *why,
+                        uni__decision *decision, uni_error *err)
+{
+    uni_value *record = uni__tune_record("end", trial->index);
+    if (uni_dict_take(record, "i", uni_value_int(trial->iteration)) < 0) {
+        uni_value_free(record);
+        return uni__no_trial_memory(err);
+    }
+    (void)!take_from_donor(tuner, trial, trial->iteration, decision, record, err);
+    return note_end(tuner, "pending", why, NULL, false, record, err);
 }
 
 int uni__tuner_settle(uni_tuner *tuner, uni__trial *trial, uni_error *err)
 {
     bool ends = trial->verdict == 'e' || trial->wants_end;
     char *why = strdup(trial->why ? trial->why : "");
-    int status = note_end(tuner, ends ? "terminated" : "paused", why, NULL, false,
-                          uni__tune_record("end", trial->index), err);
+    uni__decision exploit = { .donor = trial->donor, .config = trial->exploited };
+    int status = trial->exploited ? note_exploit(tuner, trial, why, &exploit, err)
+                                  : note_end(tuner, ends ? "terminated" : "paused", why, NULL,
+                                             false, uni__tune_record("end", trial->index), err);
+    trial->place_in_queue = ++tuner->replayed;
     free(why);
+    if (status == 0)
+        status = uni__files_describe(tuner, trial, err);
     return status == 0 && ends ? close_trial(tuner, trial, err) : status;
 }
 
@@ -290,6 +333,7 @@ int uni__tuner_leave(uni_tuner *tuner, uni__trial *trial, uni_error *err)
 {
     UNI_TRY(note_end(tuner, "terminated", "not resumed", NULL, false,
                      uni__tune_record("end", trial->index), err));
+    UNI_TRY(uni__files_describe(tuner, trial, err));
     return close_trial(tuner, trial, err);
 }
 
@@ -308,13 +352,11 @@ int uni__tuner_retry(uni_tuner *tuner, uni__trial *trial, bool restart, uni_erro
 static int end_paused(uni_tuner *tuner, uni__trial_place *place, uni__trial *trial, uni_error *err)
 {
     bool exploits = place->decision.verdict == UNI__EXPLOIT;
-    uni_value *record = uni__tune_record("end", trial->index);
-    if (exploits && uni_dict_take(record, "i", uni_value_int(trial->iteration)) == 0 &&
-        take_from_donor(tuner, trial, trial->iteration, &place->decision, record, err) < 0)
-        exploits = false; /* it goes on as it was, from its own checkpoint */
-    bool again = exploits || place->decision.verdict == UNI__EXPLOIT || trial->wants_resume;
+    bool again = exploits || trial->wants_resume;
     trial->wants_resume = false;
-    UNI_TRY(note_end(tuner, again ? "pending" : "paused", place->why, NULL, false, record, err));
+    UNI_TRY(exploits ? note_exploit(tuner, trial, place->why, &place->decision, err)
+                     : note_end(tuner, again ? "pending" : "paused", place->why, NULL, false,
+                                uni__tune_record("end", trial->index), err));
     if (!trial->checkpoint && !trial->start_checkpoint && !tuner->warned_no_checkpoint) {
         tuner->warned_no_checkpoint = true;
         uni__warn("trial %lld was paused without a checkpoint and begins again at the start: hand "
@@ -326,8 +368,7 @@ static int end_paused(uni_tuner *tuner, uni__trial_place *place, uni__trial *tri
     return uni__tuner_act(tuner, err);
 }
 
-static int end_failed(uni_tuner *tuner, const uni__crew_event *event, uni__trial *trial,
-                      uni_error *err)
+static int end_failed(uni_tuner *tuner, uni__crew_event *event, uni__trial *trial, uni_error *err)
 {
     int budget = tuner->spec->options.max_failures;
     bool again = budget == UNI_UNLIMITED || trial->failures < budget;
@@ -336,7 +377,10 @@ static int end_failed(uni_tuner *tuner, const uni__crew_event *event, uni__trial
     UNI_TRY(note_end(tuner, again ? "pending" : "error", again ? "failed" : NULL, message, true,
                      uni__tune_record("end", trial->index), err));
     if (again)
-        return uni__tuner_enqueue(tuner, trial->index, err);
+        return uni__tuner_enqueue_first(tuner, trial->index, err);
+    uni_value_free(trial->failure); /* of an earlier end, before it was resumed */
+    trial->failure = event->failure;
+    event->failure = NULL;
     UNI_TRY(close_trial(tuner, trial, err));
     if (!tuner->spec->options.fail_fast || tuner->finishing)
         return 0;
@@ -414,15 +458,16 @@ int uni__tuner_kept(uni_tuner *tuner, uni__kept *kept, uni_error *err)
     return trial ? status : 0;
 }
 
-/* A trial that was told to end may hand over its last state: a report with the metric "_at_end", which is no result. The checkpoint belongs to the report before. */
-static int take_last_checkpoint(uni_tuner *tuner, uni__trial_place *place,
-                                const uni__crew_event *event, uni_error *err)
+/* A trial that was told to end may save its last state: a report with the metric "_at_end", which
+ * does not count as a result. The checkpoint belongs to the previous report. */
+static int take_last_checkpoint(uni_tuner *tuner, uni__trial_place *place, uni__crew_event *event,
+                                uni_error *err)
 {
     uni__trial *trial = uni__experiment_trial(&tuner->results.experiment, place->trial);
     uni_value *metrics = NULL;
     if (!place->checkpoint || tuner->groups)
         return 0;
-    UNI_TRY(uni_msgpack_read(&metrics, event->metrics, event->metrics_size, err));
+    UNI_TRY(uni__msgpack_read(&metrics, event->metrics, event->metrics_size, err));
     bool at_end = uni_dict_get_bool(metrics, "_at_end", false);
     uni_value_free(metrics);
     char *run_dir = at_end ? uni__trial_path(&tuner->results.experiment, trial->index) : NULL;
@@ -430,6 +475,7 @@ static int take_last_checkpoint(uni_tuner *tuner, uni__trial_place *place,
         return 0;
     place->in_flight++;
     place->checkpoint->iteration = trial->iteration;
+    move_state(place->checkpoint, event);
     uni__keeper_keep(tuner->keeper, trial->index, run_dir, trial->attempts, place->checkpoint,
                      trial->last ? uni_value_copy(trial->last) : NULL);
     place->checkpoint = NULL;
@@ -437,7 +483,7 @@ static int take_last_checkpoint(uni_tuner *tuner, uni__trial_place *place,
     return 0;
 }
 
-/* One whose report never came. The worker gets its buffer back. */
+/* Drops a checkpoint whose report never came. The worker gets its buffer back. */
 static void drop_checkpoint(uni_tuner *tuner, uni__trial_place *place)
 {
     if (place->checkpoint && !tuner->groups) {
@@ -458,26 +504,59 @@ static int take_checkpoint(uni_tuner *tuner, uni__trial_place *place, uni__crew_
     uni__trial *trial = uni__experiment_trial(&tuner->results.experiment, place->trial);
     char *run_dir = uni__trial_path(&tuner->results.experiment, trial->index);
     place->in_flight++;
-    /* Without metrics: it may have been saved before or after the report that it belongs to. Its own dictionary has its score. */
+    /* Without metrics: it may have been saved before or after its report. Its own dictionary has
+     * its score. */
     uni__keeper_keep(tuner->keeper, trial->index, run_dir, trial->attempts, event, NULL);
     free(run_dir);
     return 0;
 }
 
+/* The score of a checkpoint by the experiment's policy; NAN without one. */
+static double score_of(const uni_tuner *tuner, const char *path)
+{
+    const uni_checkpoint_policy *policy = tuner->spec->options.policy;
+    uni_checkpoint *checkpoint = NULL;
+    if (!policy || !policy->score_attribute || !path ||
+        uni_checkpoint_open(&checkpoint, path, NULL) < 0)
+        return NAN;
+    double score =
+        uni__tune_metric(uni_checkpoint_info_of(checkpoint)->metrics, policy->score_attribute);
+    uni_checkpoint_close(checkpoint);
+    return policy->score_order == UNI_SCORE_MIN ? -score : score;
+}
+
+/* The best checkpoint of a trial whose earlier runs may have had a better one, relative to the
+ * experiment's directory. */
+static char *find_best(const uni_tuner *tuner, int64_t index, const uni__crew_event *event)
+{
+    const uni__trial *trial = uni__experiment_trial(&tuner->results.experiment, index);
+    const char *best = event->best ? event->best : event->path;
+    char *before = trial && trial->best_checkpoint
+                       ? uni__path_join(tuner->dir, trial->best_checkpoint, NULL)
+                       : NULL;
+    bool stays = score_of(tuner, before) > score_of(tuner, best);
+    free(before);
+    return strdup(stays ? trial->best_checkpoint : best + strlen(tuner->dir) + 1);
+}
+
 /* A group's trainer kept them; the newest is what counts. */
-static int note_group_checkpoint(uni_tuner *tuner, int64_t trial, const uni__crew_event *event,
-                                 uni_error *err)
+static int note_group_checkpoint(uni_tuner *tuner, const uni__trial_place *place,
+                                 const uni__crew_event *event, uni_error *err)
 {
     uni_checkpoint *newest = NULL;
     size_t length = strlen(tuner->dir) + 1;
     if (uni_checkpoint_open(&newest, event->path, NULL) < 0)
         return 0;
-    uni_value *record = uni__tune_record("checkpoint", trial);
-    int failed = uni_dict_take(record, "number", uni_value_int(uni_checkpoint_number(newest)));
-    failed |= uni_dict_take(record, "i", uni_value_int(uni_checkpoint_iteration(newest)));
+    uni_value *record = uni__tune_record("checkpoint", place->trial);
+    int failed =
+        uni_dict_take(record, "number", uni_value_int(uni_checkpoint_info_of(newest)->number));
+    failed |= uni_dict_take(
+        record, "i",
+        uni_value_int(place->iterations_before + uni_checkpoint_info_of(newest)->iteration));
     failed |= uni_dict_take(record, "path", uni_value_string(event->path + length));
-    failed |= uni_dict_take(record, "best",
-                            uni_value_string((event->best ? event->best : event->path) + length));
+    char *best = find_best(tuner, place->trial, event);
+    failed |= !best || uni_dict_take(record, "best", uni_value_string(best)) < 0;
+    free(best);
     uni_checkpoint_close(newest);
     if (failed) {
         uni_value_free(record);
@@ -489,7 +568,7 @@ static int note_group_checkpoint(uni_tuner *tuner, int64_t trial, const uni__cre
 int uni__tuner_event(uni_tuner *tuner, uni__crew_event *event, uni_error *err)
 {
     int status = 0;
-    if (event->kind == UNI__CREW_SIGNAL) { /* nobody's in particular */
+    if (event->kind == UNI__CREW_SIGNAL) { /* not for a particular trial */
         atomic_store(&tuner->stop_asked, true);
         uni__crew_event_free(event);
         return 0;
@@ -503,7 +582,7 @@ int uni__tuner_event(uni_tuner *tuner, uni__crew_event *event, uni_error *err)
     case UNI__CREW_CHECKPOINT:
         return take_checkpoint(tuner, place, event);
     case UNI__CREW_REPORT:
-        /* What it still says after its end was decided counts no more. */
+        /* Reports after the decision to end do not count any more. */
         if (!place->is_stopping) {
             status = take_report(tuner, event->member, event, err);
         } else {
@@ -515,7 +594,7 @@ int uni__tuner_event(uni_tuner *tuner, uni__crew_event *event, uni_error *err)
     case UNI__CREW_ENDED:
         place->ended = event;
         if (tuner->groups && event->path)
-            status = note_group_checkpoint(tuner, place->trial, event, err);
+            status = note_group_checkpoint(tuner, place, event, err);
         if (status < 0)
             return status;
         drop_checkpoint(tuner, place);

@@ -16,6 +16,7 @@
 
 #include <unisono/session.h>
 
+#include "comm/shared.h"
 #include "comm/rendezvous.h"
 #include "harness.h"
 
@@ -116,8 +117,8 @@ static const char *all_reduce_rank(rank *me)
     size_t most = counts[LENGTH(counts) - 1] * 8;
     void *a = malloc(most), *b = malloc(most);
     uni_comm_buffer *mine = NULL, *other = NULL;
-    OK(uni_comm_alloc(me->comm, most, &mine, err));
-    OK(uni_comm_alloc(me->comm, most, &other, err));
+    OK(uni_comm_alloc(&mine, me->comm, most, err));
+    OK(uni_comm_alloc(&other, me->comm, most, err));
     void *s = uni_comm_buffer_data(mine), *t = uni_comm_buffer_data(other);
     for (size_t d = 0; d < LENGTH(dtypes); d++)
         for (size_t c = 0; c < LENGTH(counts); c++)
@@ -199,8 +200,8 @@ static const char *moves_rank(rank *me)
     const char *wrong = NULL;
     size_t most = 2049 * (size_t)me->size * 8;
     uni_comm_buffer *one = NULL, *two = NULL;
-    OK(uni_comm_alloc(me->comm, most, &one, err));
-    OK(uni_comm_alloc(me->comm, most, &two, err));
+    OK(uni_comm_alloc(&one, me->comm, most, err));
+    OK(uni_comm_alloc(&two, me->comm, most, err));
     void *a = malloc(most), *b = malloc(most);
     for (size_t d = 0; d < LENGTH(dtypes); d++)
         for (size_t c = 0; c < LENGTH(few) && !wrong; c++) {
@@ -250,7 +251,7 @@ static const char *large_rank(rank *me)
     size_t count = 600001;
     float *a = malloc(count * sizeof *a);
     uni_comm_buffer *buffer = NULL;
-    OK(uni_comm_alloc(me->comm, count * sizeof *a, &buffer, err));
+    OK(uni_comm_alloc(&buffer, me->comm, count * sizeof *a, err));
     const char *wrong = check_all_reduce(me, a, a, count, UNI_F32, UNI_COMM_MEAN);
     if (!wrong)
         wrong = check_all_reduce(me, uni_comm_buffer_data(buffer), uni_comm_buffer_data(buffer),
@@ -279,7 +280,7 @@ static const char *bits_rank(rank *me)
     uint64_t hash[2] = { 0 };
     float *a = malloc(COUNT * sizeof *a);
     uni_comm_buffer *buffer = NULL;
-    OK(uni_comm_alloc(me->comm, COUNT * sizeof *a, &buffer, err));
+    OK(uni_comm_alloc(&buffer, me->comm, COUNT * sizeof *a, err));
     for (int way = 0; way < 2; way++)
         for (size_t count = 100; count <= COUNT; count += 4900) {
             float *data = way ? uni_comm_buffer_data(buffer) : a;
@@ -346,7 +347,7 @@ static const char *ring_rank(rank *me)
             uni_comm_request *sent = NULL;
             for (size_t i = 0; i < lengths[l]; i++)
                 out[i] = me->rank * 1000000 + (int)i + round;
-            OK(uni_comm_send_start(me->comm, out, lengths[l], UNI_I32, next, &sent, err));
+            OK(uni_comm_send_start(&sent, me->comm, out, lengths[l], UNI_I32, next, err));
             OK(uni_comm_recv(me->comm, in, lengths[l], UNI_I32, previous, err));
             OK(uni_comm_wait(sent, err));
             for (size_t i = 0; i < lengths[l]; i++)
@@ -375,8 +376,8 @@ static const char *requests_rank(rank *me)
             data[i] = (float)(value_of(me->rank, i) + round);
         for (int i = 0; i < MANY; i++)
             OK(uni_comm_all_reduce_start(
-                me->comm, data + (size_t)i * COUNT, data + (size_t)i * COUNT,
-                (size_t)(i % 3 == 0 ? 10 : COUNT), UNI_F32, UNI_COMM_SUM, 1, &requests[i], err));
+                &requests[i], me->comm, data + (size_t)i * COUNT, data + (size_t)i * COUNT,
+                (size_t)(i % 3 == 0 ? 10 : COUNT), UNI_F32, UNI_COMM_SUM, 1, err));
         OK(uni_comm_progress(me->comm, err));
         for (int i = 0; i < MANY; i++) {
             int which = orders[me->rank % 2][i];
@@ -385,7 +386,7 @@ static const char *requests_rank(rank *me)
                 OK(uni_comm_wait(requests[which], err));
             else
                 while (!done) {
-                    OK(uni_comm_test(requests[which], &done, err));
+                    OK(uni_comm_test(&done, requests[which], err));
                     sched_yield();
                 }
         }
@@ -425,15 +426,15 @@ static int apply_slice(void *context, const void *gradient, size_t begin, size_t
 static const char *check_step(rank *me, size_t count, int steps)
 {
     uni_comm_buffer *parameters = NULL, *gradients = NULL;
-    OK(uni_comm_alloc_shared(me->comm, count * sizeof(double), &parameters, err));
-    OK(uni_comm_alloc(me->comm, count * sizeof(double), &gradients, err));
+    OK(uni__comm_alloc_shared(me->comm, count * sizeof(double), &parameters, err));
+    OK(uni_comm_alloc(&gradients, me->comm, count * sizeof(double), err));
     double *p = uni_comm_buffer_data(parameters), *g = uni_comm_buffer_data(gradients);
     update u = { p, 0 };
     for (int step = 0; step < steps; step++) {
         for (size_t i = 0; i < count; i++)
             g[i] = value_of(me->rank, i) + p[i] * 0;
-        OK(uni_comm_reduce_apply(me->comm, g, count, UNI_F64, UNI_COMM_MEAN, 2, apply_slice, &u,
-                                 err));
+        OK(uni__comm_reduce_apply(me->comm, g, count, UNI_F64, UNI_COMM_MEAN, 2, apply_slice, &u,
+                                  err));
         for (size_t i = 0; i < count; i++)
             CHECK(close_to(p[i], -0.5 * (step + 1) * expected(UNI_COMM_SUM, me->size, i) /
                                      (2 * me->size)));
@@ -441,8 +442,8 @@ static const char *check_step(rank *me, size_t count, int steps)
     double all = (double)u.updated, each = (double)steps * (double)count;
     OK(uni_comm_all_reduce(me->comm, &all, &all, 1, UNI_F64, UNI_COMM_SUM, err));
     /* Every element once a step; over hosts once on each of them. */
-    bool hosts = strcmp(uni_comm_transport(me->comm), "shm") != 0 &&
-                 strcmp(uni_comm_transport(me->comm), "thread") != 0;
+    bool hosts = strcmp(uni_comm_info_of(me->comm)->transport, "shm") != 0 &&
+                 strcmp(uni_comm_info_of(me->comm)->transport, "thread") != 0;
     CHECK(hosts ? all >= each && fmod(all, each) == 0 : all == each);
     OK(uni_comm_barrier(me->comm, err)); /* nobody reads what is freed */
     uni_comm_buffer_free(gradients);
@@ -473,16 +474,16 @@ static int run_as_rank(bool in_session)
     uni_session *session = NULL;
     int status = in_session ? uni_session_open(&session, &err) : 0;
     if (status == 0)
-        status = in_session ? uni_session_comm(session, NULL, &me.comm, &err)
+        status = in_session ? uni_session_comm(&me.comm, session, NULL, &err)
                             : uni__comm_open_mpi(&me.comm, NULL, NULL, NULL, &err);
     if (status < 0) {
         fprintf(stderr, "%s\n", err.message);
         return err.code == UNI_EUNSUPPORTED ? 77 : 1;
     }
-    printf("transport %s\n", uni_comm_transport(me.comm));
+    printf("transport %s\n", uni_comm_info_of(me.comm)->transport);
     fflush(stdout);
-    me.rank = uni_comm_rank(me.comm);
-    me.size = uni_comm_size(me.comm);
+    me.rank = uni_comm_info_of(me.comm)->rank;
+    me.size = uni_comm_info_of(me.comm)->size;
     for (size_t i = 0; i < LENGTH(functions); i++) {
         const char *wrong = functions[i](&me);
         if (wrong) {

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "comm/shared.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "comm/algorithm.h"
@@ -49,8 +50,8 @@ static const char *work_on(rank *me)
     }
     for (int i = 0; i < 30; i++) {
         sum[i] = (float)i;
-        OK(uni_comm_all_reduce_start(me->comm, &sum[i], &sum[i], 1, UNI_F32, UNI_COMM_SUM, 1,
-                                     &requests[i], err));
+        OK(uni_comm_all_reduce_start(&requests[i], me->comm, &sum[i], &sum[i], 1, UNI_F32,
+                                     UNI_COMM_SUM, 1, err));
     }
     for (int i = 29; i >= 0; i--) {
         OK(uni_comm_wait(requests[i], err));
@@ -271,7 +272,7 @@ static const char *disagree_in_one(rank *me)
     for (int i = 0; i < MANY; i++) {
         data[i] = (float)(i + me->rank);
         uni_comm_op op = i == ODD && me->rank == 1 ? UNI_COMM_MAX : UNI_COMM_SUM;
-        OK(uni_comm_all_reduce_start(me->comm, &data[i], &data[i], 1, UNI_F32, op, 1, &requests[i],
+        OK(uni_comm_all_reduce_start(&requests[i], me->comm, &data[i], &data[i], 1, UNI_F32, op, 1,
                                      err));
     }
     for (int i = 0; i < MANY; i++) {
@@ -295,8 +296,8 @@ static const char *many_at_once(rank *me)
         OK(uni_comm_recv(me->comm, message, 8, UNI_F32, 0, err));
     for (int i = 0; i < MANY; i++) {
         data[i] = (float)i;
-        OK(uni_comm_all_reduce_start(me->comm, &data[i], &data[i], 1, UNI_F32, UNI_COMM_SUM, 1,
-                                     &requests[i], err));
+        OK(uni_comm_all_reduce_start(&requests[i], me->comm, &data[i], &data[i], 1, UNI_F32,
+                                     UNI_COMM_SUM, 1, err));
     }
     if (me->rank == 0)
         OK(uni_comm_send(me->comm, message, 8, UNI_F32, 1, err));
@@ -307,9 +308,9 @@ static const char *many_at_once(rank *me)
     /* Messages wait for their receiver in the order in which they were sent. */
     for (int i = 0; i < MANY; i++) {
         data[i] = (float)(i + 1);
-        OK(me->rank == 0 ? uni_comm_send_start(me->comm, &data[i], 1, UNI_F32, 1, &requests[i], err)
+        OK(me->rank == 0 ? uni_comm_send_start(&requests[i], me->comm, &data[i], 1, UNI_F32, 1, err)
            : me->rank == 1
-               ? uni_comm_recv_start(me->comm, &data[i], 1, UNI_F32, 0, &requests[i], err)
+               ? uni_comm_recv_start(&requests[i], me->comm, &data[i], 1, UNI_F32, 0, err)
                : 0);
     }
     for (int i = 0; i < MANY && me->rank < 2; i++) {
@@ -406,7 +407,7 @@ static const char *wrong_arguments(rank *me)
     CHECK(strstr(bad.message, "in place") != NULL);
     OK(uni_comm_all_reduce(me->comm, data, data, 8, UNI_F32, UNI_COMM_SUM, err));
     uni_comm_buffer *buffer = NULL;
-    CHECK(uni_comm_alloc(me->comm, me->rank ? 5000 : 9000, &buffer, &bad) == UNI_EMISMATCH);
+    CHECK(uni_comm_alloc(&buffer, me->comm, me->rank ? 5000 : 9000, &bad) == UNI_EMISMATCH);
     OK(uni_comm_barrier(me->comm, err));
     OK(uni_comm_finalize(me->comm, err));
     CHECK(uni_comm_barrier(me->comm, &bad) == UNI_ESTATE);
@@ -513,31 +514,31 @@ static const char *buckets_rank(rank *me)
     for (int t = 0; t < TENSORS; t++)
         total += counts[t] = (size_t)(t * 37 % 50) * 10;
     uni_comm_buffer *buffer = NULL;
-    uni_comm_buckets *buckets = NULL;
-    OK(uni_comm_alloc(me->comm, total * sizeof(float), &buffer, err));
+    uni__comm_buckets *buckets = NULL;
+    OK(uni_comm_alloc(&buffer, me->comm, total * sizeof(float), err));
     float *flat = uni_comm_buffer_data(buffer);
-    OK(uni_comm_buckets_new(&buckets, me->comm, flat, UNI_F32, TENSORS, counts,
-                            &(uni_comm_bucket_options){ .bucket_bytes = 1200, .op = UNI_COMM_MEAN },
-                            err));
-    CHECK(uni_comm_buckets_count(buckets) > 16); /* more than can be under way */
+    OK(uni__comm_buckets_new(
+        &buckets, me->comm, flat, UNI_F32, TENSORS, counts,
+        &(uni__comm_bucket_options){ .bucket_bytes = 1200, .op = UNI_COMM_MEAN }, err));
+    CHECK(uni__comm_buckets_count(buckets) > 16); /* more than can be under way */
     for (int step = 0; step < 5; step++) {
         for (size_t i = 0; i < total; i++)
             flat[i] = (float)((size_t)(me->rank + 1) * (i % 100 + (size_t)step));
-        OK(uni_comm_buckets_begin(buckets, 2, err));
+        OK(uni__comm_buckets_begin(buckets, 2, err));
         for (int t = 0; t < TENSORS; t++) { /* each rank in an order of its own; some never said */
             int which = (t * 7 + me->rank * 11) % TENSORS;
             if (which != 3)
-                OK(uni_comm_buckets_ready(buckets, which, err));
+                OK(uni__comm_buckets_ready(buckets, which, err));
         }
         uni_error bad = { 0 };
-        CHECK(uni_comm_buckets_ready(buckets, 5, &bad) == UNI_ESTATE);
-        OK(uni_comm_buckets_finish(buckets, err));
+        CHECK(uni__comm_buckets_ready(buckets, 5, &bad) == UNI_ESTATE);
+        OK(uni__comm_buckets_finish(buckets, err));
         int n = me->size;
         for (size_t i = 0; i < total; i++)
             CHECK(flat[i] ==
                   (float)((size_t)(n * (n + 1) / 2) * (i % 100 + (size_t)step)) / (float)(2 * n));
     }
-    uni_comm_buckets_free(buckets);
+    uni__comm_buckets_free(buckets);
     return NULL;
 }
 
@@ -578,6 +579,20 @@ static void test_dies_before_open(void **state)
     assert_true(now_ms() - begun < 3000 * test_patience());
 }
 
+/* Whichever rank cannot be opened, no communicator is left and nothing is freed twice (ASan). */
+static void test_cannot_open(void **state)
+{
+    for (int n = 1; n <= 3; n++) {
+        uni_comm *comms[3];
+        uni_error err = { 0 };
+        uni_comm_options options = { .record_dir = "/dev/null/missing" };
+        assert_true(uni_comm_open_threads(comms, n, &options, &err) < 0);
+        assert_non_null(strstr(err.message, "/dev/null/missing"));
+        for (int r = 0; r < n; r++)
+            assert_null(comms[r]);
+    }
+}
+
 static void test_table(void **state)
 {
     uni__text text = { 0 };
@@ -601,6 +616,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_arguments),     cmocka_unit_test(test_drift),
         cmocka_unit_test(test_recorder),      cmocka_unit_test(test_buckets),
         cmocka_unit_test(test_table),         cmocka_unit_test(test_dies_before_open),
+        cmocka_unit_test(test_cannot_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

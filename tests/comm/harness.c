@@ -57,7 +57,9 @@ static void process_main(start *s, uni__socket_mesh *mesh)
     uni_error err = { 0 };
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     uni__rendezvous peers = uni__socket_mesh_rank(mesh, s->me.rank);
-    if (uni__comm_open_shm(&s->me.comm, &peers, &s->options->comm, 10000, &err) < 0) {
+    if (strcmp(s->options->transport, "ucx") == 0
+            ? uni__comm_open_ucx(&s->me.comm, &peers, &s->options->comm, 1, 10000, &err) < 0
+            : uni__comm_open_shm(&s->me.comm, &peers, &s->options->comm, 10000, &err) < 0) {
         say(&s->me, "rank %d cannot open: %s", s->me.rank, err.message);
         atomic_store(&s->me.result->done, 1);
     } else {

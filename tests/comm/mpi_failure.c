@@ -45,9 +45,9 @@ static int ask(uni_comm *comm, uni_error *err)
     float data[1000];
     bool done = false;
     uni_comm_request *request = NULL;
-    int code = uni_comm_recv_start(comm, data, 1000, UNI_F32, 1, &request, err);
+    int code = uni_comm_recv_start(&request, comm, data, 1000, UNI_F32, 1, err);
     while (code == 0 && !done) {
-        code = uni_comm_test(request, &done, err);
+        code = uni_comm_test(&done, request, err);
         usleep(100);
     }
     return code;
@@ -83,7 +83,7 @@ static int differ(uni_comm *comm, bool odd, uni_error *err)
         return uni_comm_reduce_scatter(comm, in, out, few, UNI_F32, UNI_COMM_SUM, err);
     if (strcmp(way, "started") == 0) {
         /* The second of two that are under way at once. */
-        UNI_TRY(uni_comm_all_reduce_start(comm, out, out, 1000, UNI_F32, UNI_COMM_SUM, 1, &request,
+        UNI_TRY(uni_comm_all_reduce_start(&request, comm, out, out, 1000, UNI_F32, UNI_COMM_SUM, 1,
                                           err));
         int code = uni_comm_all_reduce(comm, in, in, few, UNI_F32, UNI_COMM_SUM, err);
         return code < 0 ? code : uni_comm_wait(request, err);
@@ -95,7 +95,7 @@ static int differ(uni_comm *comm, bool odd, uni_error *err)
     uni_dtype type = strcmp(way, "message-type") == 0 ? UNI_I32 : UNI_F32;
     if (odd)
         return uni_comm_recv(comm, in, 1000, UNI_F32, 0, err);
-    if (uni_comm_rank(comm) == 0)
+    if (uni_comm_info_of(comm)->rank == 0)
         UNI_TRY(uni_comm_send(comm, in, sent, type, 1, err));
     return uni_comm_barrier(comm, err);
 }
@@ -167,7 +167,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", err.message);
         return err.code == UNI_EUNSUPPORTED ? 77 : 1;
     }
-    int rank = uni_comm_rank(comm), code = uni_comm_barrier(comm, &err);
+    int rank = uni_comm_info_of(comm)->rank, code = uni_comm_barrier(comm, &err);
     pthread_t thread;
     bool victim = rank == 1 && (strcmp(way, "abort") == 0 || is_death());
     if (!victim)

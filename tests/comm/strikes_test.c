@@ -72,8 +72,8 @@ static int any_collective(rank *me, uint32_t *state, float *shared, float *in, f
         return uni_comm_recv(me->comm, out, 200, UNI_F32, (me->rank + me->size - 1) % me->size,
                              err);
     default: /* two at once */
-        UNI_TRY(uni_comm_all_reduce_start(me->comm, in, in, count, UNI_F32, UNI_COMM_SUM, 1,
-                                          &request, err));
+        UNI_TRY(uni_comm_all_reduce_start(&request, me->comm, in, in, count, UNI_F32, UNI_COMM_SUM,
+                                          1, err));
         UNI_TRY(uni_comm_broadcast(me->comm, out, count, UNI_F32, root, err));
         return uni_comm_wait(request, err);
     }
@@ -109,7 +109,7 @@ static const char *collect_for_ever(rank *me)
     uni_comm_buffer *buffer = NULL;
     uni_error bad = { 0 };
     int code = 0;
-    OK(uni_comm_alloc(me->comm, MAX_COUNT * sizeof(float), &buffer, err));
+    OK(uni_comm_alloc(&buffer, me->comm, MAX_COUNT * sizeof(float), err));
     while (code == 0) {
         code = any_collective(me, &state, uni_comm_buffer_data(buffer), in, out, &bad);
         atomic_fetch_add(&me->shared[ROUNDS], 1);

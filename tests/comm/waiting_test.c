@@ -51,12 +51,12 @@ static const char *ask_again_and_again(rank *me)
         return NULL;
     }
     if (it->receives)
-        OK(uni_comm_recv_start(me->comm, data, 1000, UNI_F32, 1, &request, err));
+        OK(uni_comm_recv_start(&request, me->comm, data, 1000, UNI_F32, 1, err));
     else
-        OK(uni_comm_all_reduce_start(me->comm, data, data, 1000, UNI_F32, UNI_COMM_SUM, 1, &request,
+        OK(uni_comm_all_reduce_start(&request, me->comm, data, data, 1000, UNI_F32, UNI_COMM_SUM, 1,
                                      err));
     for (bool done = false; !done && code == 0;) {
-        code = uni_comm_test(request, &done, &bad);
+        code = uni_comm_test(&done, request, &bad);
         usleep(100);
     }
     double seconds = (double)(now_ms() - atomic_load(&me->shared[STRUCK_MS])) * 1e-3;

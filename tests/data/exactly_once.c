@@ -35,9 +35,9 @@ static int write_samples(const uni_session *session, int64_t iteration, uint64_t
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/samples_%s_%d_%d.txt",
-             uni_dict_get_string(uni_session_config(session), "dir", "."),
-             uni_dict_get_string(uni_session_config(session), "run", "a"),
-             uni_session_attempt(session), uni_session_world_rank(session));
+             uni_dict_get_string(uni_session_info_of(session)->config, "dir", "."),
+             uni_dict_get_string(uni_session_info_of(session)->config, "run", "a"),
+             uni_session_info_of(session)->attempt, uni_session_info_of(session)->world_rank);
     FILE *file = fopen(path, "a");
     if (file == NULL)
         return uni_error_set(err, UNI_EIO, "cannot write %s", path);
@@ -53,12 +53,12 @@ static int take_shard(uni_session *session, uni_dataset_iterator **out, uni_erro
 {
     uni_data_options options = { .batch_size = 2000, .epochs = 2 };
     uni_dataset *all = NULL, *some = NULL;
-    if (!uni_dict_get_bool(uni_session_config(session), "filter", false))
-        return uni_session_dataset_shard(session, "train", NULL, &options, out, err);
-    UNI_TRY(uni_session_dataset(session, "train", &all, err));
+    if (!uni_dict_get_bool(uni_session_info_of(session)->config, "filter", false))
+        return uni_session_dataset_shard(out, session, "train", NULL, &options, err);
+    UNI_TRY(uni_session_dataset(&all, session, "train", err));
     int status = uni_dataset_filter(&some, all, drop_thirds, NULL, err);
     if (status == 0)
-        status = uni_session_dataset_shard(session, "train", some, &options, out, err);
+        status = uni_session_dataset_shard(out, session, "train", some, &options, err);
     uni_dataset_unref(some);
     uni_dataset_unref(all);
     return status;
@@ -69,25 +69,25 @@ static void wait_for_checkpoint(const uni_session *session)
 {
     uni_checkpoint *newest = NULL;
     for (int i = 0; i < 2000; i++, usleep(10000))
-        if (uni_checkpoint_open_latest(&newest, uni_session_run_dir(session), NULL) == 0)
+        if (uni_checkpoint_open_latest(&newest, uni_session_info_of(session)->run_dir, NULL) == 0)
             break;
     uni_checkpoint_close(newest);
 }
 
 static int train(uni_session *session, uni_value **result, uni_error *err)
 {
-    const uni_value *config = uni_session_config(session);
+    const uni_value *config = uni_session_info_of(session)->config;
     uni_dataset_iterator *shard = NULL;
     uni_value *state = NULL;
     UNI_TRY(take_shard(session, &shard, err));
-    UNI_TRY(uni_session_load_checkpoint(session, &state, err));
+    UNI_TRY(uni_session_load_checkpoint(&state, session, err));
     int64_t iteration = uni_dict_get_int(state, "iteration", 0);
     bool fresh = state == NULL;
     uni_value_free(state);
     while (!uni_dataset_iterator_done(shard)) {
         uni_table *batch = NULL;
         uint64_t epoch = uni_dataset_iterator_epoch(shard);
-        int more = uni_dataset_iterator_next(shard, &batch, err);
+        int more = uni_dataset_iterator_next(&batch, shard, err);
         if (more < 0)
             return more;
         if (more == 0)
@@ -99,7 +99,7 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
         uni_table_unref(batch);
         UNI_TRY(status);
         if (fresh && iteration == uni_dict_get_int(config, "kill_at", 0) &&
-            uni_session_world_rank(session) == 1) {
+            uni_session_info_of(session)->world_rank == 1) {
             wait_for_checkpoint(session);
             kill(getpid(), SIGKILL);
         }
@@ -232,16 +232,16 @@ static int run_once(uni_program *program, const struct scenario *scenario, const
                                                 .max_failures = retries ? 3 : UNI_NO_RETRIES },
                         &err);
     if (status == 0)
-        status = uni_trainer_fit(trainer,
+        status = uni_trainer_fit(&result, trainer,
                                  &(uni_run_options){ .function = "train",
                                                      .config = config,
                                                      .datasets = datasets,
                                                      .from_checkpoint = from },
-                                 &result, &err);
+                                 &err);
     if (status < 0)
         fprintf(stderr, "%s: %s\n", run_name, err.message);
     if (result != NULL)
-        snprintf(run_dir, 4096, "%s", uni_result_run_dir(result));
+        snprintf(run_dir, 4096, "%s", uni_result_info_of(result)->run_dir);
     uni_result_free(result);
     uni_trainer_free(trainer);
     uni_value_free(datasets);

@@ -30,9 +30,9 @@ def _concatenate(r, shape):
 
 # name -> draws the arguments; "any" and "positive" stand for arrays of the case's shape
 OPS = {
-    **{name: _one for name in ONE},
+    **dict.fromkeys(ONE, _one),
     **{name: lambda r, shape: dict(x1="positive", x2="positive") for name in TWO},
-    **{name: _reduce for name in REDUCE},
+    **dict.fromkeys(REDUCE, _reduce),
     "all": lambda r, shape: dict(x="flags", axis=_axis(r, shape), keepdims=r.random() < 0.5),
     "any": lambda r, shape: dict(x="flags", axis=_axis(r, shape), keepdims=r.random() < 0.5),
     "argmax": lambda r, shape: dict(x="any", **r.choice([{}, dict(axis=0), dict(axis=-1)])),

@@ -120,9 +120,9 @@ def run_layer(keras, case):
         kind = "float32"  # what Keras makes of whole numbers there is the backend's accident
     inputs = [numbers(case["seed"] + index, shape, kind) for index, shape in enumerate(shapes)]
     if several and case["layer"] == "MultiHeadAttention":
-        call = lambda values, **options: layer(*values, **options)  # noqa: E731
+        call = lambda values, **options: layer(*values, **options)
     else:
-        call = lambda values, **options: layer(values if several else values[0], **options)  # noqa: E731
+        call = lambda values, **options: layer(values if several else values[0], **options)
     if case.get("build") and not several:
         layer.build(tuple([None] + case["shape"][1:]))
     if not layer.built or not layer.weights:

@@ -18,13 +18,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", TF_ENABLE_ONEDNN_OPTS="0", CUDA_VISIBLE_DEVICES="", KERAS_BACKEND="tensorflow")
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-import numbers_arguments  # noqa: E402
-import numbers_fit  # noqa: E402
-import numbers_layers  # noqa: E402
-import numbers_objects  # noqa: E402
-import numbers_tf  # noqa: E402
+import numbers_arguments
+import numbers_fit
+import numbers_layers
+import numbers_objects
+import numbers_tf
 
 KINDS = {**numbers_layers.KINDS, **numbers_objects.KINDS, **numbers_fit.KINDS, **numbers_arguments.KINDS, **numbers_tf.KINDS}
 REFUSALS = (TypeError, ValueError, NotImplementedError)
@@ -41,7 +41,7 @@ class Outcome:
                 keras.utils.clear_session()
                 keras.utils.set_random_seed(case["seed"])
                 self.values = KINDS[case["kind"]][2](keras, case)
-        except Exception as error:  # noqa: BLE001 (any exception is an outcome)
+        except Exception as error:
             self.error = error
 
     def __str__(self):

@@ -27,11 +27,14 @@ def targets(case, seed):
     elif task == "classes":
         true = np.eye(classes)[random.randint(0, classes, n)]
         pred = _rows(random, n, classes, case)
+        if case.get("flat"):  # one sample
+            true, pred = true[0], pred[0]
     elif task == "binary":
         shape = (n,) if case.get("flat") else (n, classes)
         true, pred = random.randint(0, 2, shape), random.uniform(0, 1, shape)
     elif task == "sign":
-        true, pred = random.choice([-1, 1], (n, classes)), random.uniform(-2, 2, (n, classes))
+        shape = (n,) if case.get("flat") else (n, classes)
+        true, pred = random.choice([-1, 1], shape), random.uniform(-2, 2, shape)
     elif task == "equal":
         shape = (n,) if case.get("flat") else (n, classes)
         true, pred = random.randint(0, 3, shape), random.randint(0, 3, shape)

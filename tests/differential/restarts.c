@@ -19,7 +19,7 @@ typedef struct kind {
     const char *name, *function, *strategy;
     int workers, servers;
     const char *callbacks, *backup;
-    int every;
+    int every, accumulate, steps;
     bool no_shuffle, all_ranks, directories;
     uni_checkpoint_policy policy;
     restarts_again again; /* the second death */
@@ -57,6 +57,8 @@ static uni_value *config_of(const kind *one, const char *files)
     put(config, "callbacks", uni_value_string(one->callbacks ? one->callbacks : ""));
     put(config, "shuffle", uni_value_bool(!one->no_shuffle));
     put(config, "every", uni_value_int(one->every));
+    put(config, "accumulate", uni_value_int(one->accumulate));
+    put(config, "steps", uni_value_int(one->steps));
     put(config, "all_ranks", uni_value_bool(one->all_ranks));
     put(config, "directories", uni_value_bool(one->directories));
     put(config, "again", uni_value_int(one->again));
@@ -134,12 +136,12 @@ static uni_value *run_once(uni_trainer *trainer, const kind *one, const death *a
     put_death(config, at);
     uni_value *outcome = NULL;
     restarts_watch *watch = restarts_watch_begin(pids, HANGS_AFTER);
-    if (uni_trainer_fit(trainer,
+    if (uni_trainer_fit(&result, trainer,
                         &(uni_run_options){ .function = one->function,
                                             .config = config,
                                             .policy = &one->policy,
                                             .time_limit = TIME_LIMIT },
-                        &result, &err) == 0) {
+                        &err) == 0) {
         outcome = restarts_outcome(result, files);
     } else { /* a run that fails, or hangs, is a difference like any other */
         outcome = uni_value_dict();
@@ -360,6 +362,32 @@ static void run_loops(uni_program *program)
             }
 }
 
+/* Gradients that wait for their update at a checkpoint, in mid-epoch and over the end of one; epochs that end in
+ * the middle of the data. */
+static void run_waiting(uni_program *program)
+{
+    static const int accumulate[] = { 0, 2, 3, 5, 7 };
+    char name[256];
+    for (size_t s = 0; s < 4; s++) /* the last one: backups */
+        for (size_t a = 0; a < sizeof accumulate / sizeof accumulate[0]; a++)
+            for (int steps = 0; steps < 2; steps++) {
+                kind one = { .name = name,
+                             .function = "fit",
+                             .strategy = s < 3 ? strategies[s].name : "none",
+                             .workers = s < 3 ? strategies[s].workers : 1,
+                             .backup = s < 3 ? NULL : "backup",
+                             .every = s < 3 ? 1 : 3,
+                             .accumulate = accumulate[a],
+                             .steps = steps * (RESTARTS_BATCHES - 1),
+                             .callbacks = a % 2 ? "cs" : "rbepcsmftna" };
+                if (one.accumulate == 0 && steps == 0)
+                    continue;
+                snprintf(name, sizeof name, "accumulation of %d, %d steps, %s%s", one.accumulate,
+                         one.steps, one.strategy, one.backup ? ", backups" : "");
+                run_kind(program, &one, 19 + (unsigned)(s * 100 + a * 10) + (unsigned)steps);
+            }
+}
+
 /* Two ranks at once, and a second death while the training recovers from the first. */
 static void run_twice(uni_program *program)
 {
@@ -408,6 +436,7 @@ static void all_kinds(uni_program *program)
     run_loops(program);
     run_callbacks(program);
     run_backups(program);
+    run_waiting(program);
     run_fits(program);
     run_twice(program);
     printf("%d cases (one in %u) of %d kinds in %.0f s, %d different\n", cases, sample, kinds,

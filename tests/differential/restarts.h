@@ -48,6 +48,12 @@ void restarts_watch_end(restarts_watch *watch);
 
 /* What a run has left behind: everything it returned, its checkpoints, and the files of its callbacks, without times and process numbers. */
 uni_value *restarts_outcome(const uni_result *result, const char *files);
+/* The same of a run's directory alone: its checkpoints and reports. */
+uni_value *restarts_left_in(const char *run_dir);
+/* What a checkpoint has in it. */
+uni_value *restarts_checkpoint(const char *path);
+/* Metrics without what differs from run to run. */
+uni_value *restarts_without_times(const uni_value *metrics);
 /* The first difference of two outcomes in words, or false. */
 bool restarts_differ(const uni_value *a, const uni_value *b, char *where, size_t size);
 

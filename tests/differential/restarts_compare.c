@@ -188,10 +188,10 @@ static uni_value *files_below(const char *dir)
 static bool is_of_the_moment(const char *name)
 {
     return strcmp(name, "_timestamp") == 0 || strcmp(name, "_time_this_iter_s") == 0 ||
-           strcmp(name, "_attempt") == 0;
+           strcmp(name, "_attempt") == 0 || strcmp(name, "time_total_s") == 0;
 }
 
-static uni_value *without_times(const uni_value *metrics)
+uni_value *restarts_without_times(const uni_value *metrics)
 {
     uni_value *out = uni_value_dict();
     for (size_t i = 0; i < uni_dict_size(metrics); i++)
@@ -215,18 +215,19 @@ static const char *base_of(const char *path)
     return slash ? slash + 1 : path ? path : "none";
 }
 
-static uni_value *checkpoint_value(const char *path)
+uni_value *restarts_checkpoint(const char *path)
 {
     uni_error err = { 0 };
     uni_checkpoint *checkpoint = NULL;
     uni_value *out = uni_value_dict(), *dict = NULL;
     CHECK_OK(uni_checkpoint_open(&checkpoint, path, &err), &err);
     CHECK_OK(uni_checkpoint_verify(checkpoint, &err), &err);
-    CHECK(uni_dict_take(out, "iteration", uni_value_int(uni_checkpoint_iteration(checkpoint))) ==
-          0);
-    CHECK(uni_dict_take(out, "metrics", without_times(uni_checkpoint_metrics(checkpoint))) == 0);
-    if (uni_checkpoint_is_dict(checkpoint)) {
-        CHECK_OK(uni_checkpoint_read_dict(checkpoint, &dict, &err), &err);
+    CHECK(uni_dict_take(out, "iteration",
+                        uni_value_int(uni_checkpoint_info_of(checkpoint)->iteration)) == 0);
+    CHECK(uni_dict_take(out, "metrics",
+                        restarts_without_times(uni_checkpoint_info_of(checkpoint)->metrics)) == 0);
+    if (uni_checkpoint_info_of(checkpoint)->is_dict) {
+        CHECK_OK(uni_checkpoint_read_dict(&dict, checkpoint, &err), &err);
         drop_event_files(dict);
         CHECK(uni_dict_take(out, "dict", dict) == 0);
     } else {
@@ -245,7 +246,7 @@ static uni_value *checkpoints_of(const char *run_dir)
     char *names = scenario_list(run_dir, "checkpoints", NULL), *rest = NULL;
     for (char *name = strtok_r(names, " ", &rest); name; name = strtok_r(NULL, " ", &rest)) {
         snprintf(path, sizeof path, "%s/checkpoints/%s", run_dir, name);
-        CHECK(uni_dict_take(out, name, checkpoint_value(path)) == 0);
+        CHECK(uni_dict_take(out, name, restarts_checkpoint(path)) == 0);
     }
     free(names);
     return out;
@@ -267,7 +268,7 @@ static uni_value *reports_of(const char *run_dir)
                  (int)uni_dict_get_int(record, "rank", -1),
                  (int)uni_dict_get_int(record, "iteration", -1));
         if (metrics)
-            CHECK(uni_dict_take(out, key, without_times(metrics)) == 0);
+            CHECK(uni_dict_take(out, key, restarts_without_times(metrics)) == 0);
         uni_value_free(record);
     }
     free(line);
@@ -276,25 +277,36 @@ static uni_value *reports_of(const char *run_dir)
     return out;
 }
 
+uni_value *restarts_left_in(const char *run_dir)
+{
+    uni_value *out = uni_value_dict();
+    CHECK(uni_dict_take(out, "checkpoints", checkpoints_of(run_dir)) == 0);
+    CHECK(uni_dict_take(out, "reports", reports_of(run_dir)) == 0);
+    return out;
+}
+
 uni_value *restarts_outcome(const uni_result *result, const char *files)
 {
     uni_value *out = uni_value_dict(), *ranks = uni_value_list();
-    const char *run_dir = uni_result_run_dir(result);
-    for (int i = 0; i < uni_result_world_size(result); i++) {
+    const char *run_dir = uni_result_info_of(result)->run_dir;
+    for (int i = 0; i < uni_result_info_of(result)->world_size; i++) {
         uni_value *rank = uni_value_dict();
-        const uni_value *returned = uni_result_returned(result, i);
+        const uni_value *returned = uni_result_info_of(result)->returned[i];
         if (returned)
             CHECK(uni_dict_take(rank, "returned", uni_value_copy(returned)) == 0);
-        CHECK(uni_dict_take(rank, "metrics", without_times(uni_result_metrics(result, i))) == 0);
-        CHECK(uni_dict_take(rank, "iterations", uni_value_int(uni_result_iterations(result, i))) ==
-              0);
+        CHECK(uni_dict_take(rank, "metrics",
+                            restarts_without_times(uni_result_info_of(result)->metrics[i])) == 0);
+        CHECK(uni_dict_take(rank, "iterations",
+                            uni_value_int(uni_result_info_of(result)->iterations[i])) == 0);
         CHECK(uni_list_take(ranks, rank) == 0);
     }
     CHECK(uni_dict_take(out, "ranks", ranks) == 0);
     CHECK(uni_dict_take(out, "latest",
-                        uni_value_string(base_of(uni_result_latest_checkpoint(result)))) == 0);
+                        uni_value_string(base_of(uni_result_info_of(result)->latest_checkpoint))) ==
+          0);
     CHECK(uni_dict_take(out, "best",
-                        uni_value_string(base_of(uni_result_best_checkpoint(result)))) == 0);
+                        uni_value_string(base_of(uni_result_info_of(result)->best_checkpoint))) ==
+          0);
     CHECK(uni_dict_take(out, "checkpoints", checkpoints_of(run_dir)) == 0);
     CHECK(uni_dict_take(out, "reports", reports_of(run_dir)) == 0);
     CHECK(uni_dict_take(out, "files", files_below(files)) == 0);

@@ -1,9 +1,12 @@
-"""restarts_fronts.py - the net for restarts, over the front ends: programs of the command line, Python's sessions, v1 and v2 trainers, unisono.keras, and PyTorch.
+"""restarts_fronts.py - the net for restarts, over the front ends: programs of the command line, Python's sessions, v1 and v2 trainers, unisono.keras,
+PyTorch, TensorFlow with both Kerases, RaySGD's TFTrainer, and searches.
 
 Each front end is run undisturbed, then killed once per case (which rank, epoch and moment); what it returned and left on disk must be equal. Natively every
-combination is in restarts.c; here, where a run takes seconds, policies and moments are taken in pairs. `RESTARTS_ONLY=words` chooses by name; the last line counts.
+combination is in restarts.c and restarts_tune.c; here, where a run takes seconds, policies and moments are taken in pairs. `RESTARTS_ONLY=words` chooses by
+name; the last line counts.
 """
 
+import importlib.util
 import itertools
 import json
 import os
@@ -128,7 +131,7 @@ def v2(loop, workers, kind="DataParallelTrainer", **scaling):
 
         keep = {"all": {}, "1": {"num_to_keep": 1}, "best": {"num_to_keep": 2, "checkpoint_score_attribute": "loss", "checkpoint_score_order": "min"}}[policy]
         module = __import__("unisono.train.torch", fromlist=["TorchTrainer"]) if kind == "TorchTrainer" else train
-        result = getattr(module, kind)(train_loop, train_loop_config=config, scaling_config=train.ScalingConfig(num_workers=workers, **scaling),
+        result = (getattr(module, kind) if isinstance(kind, str) else kind)(train_loop, train_loop_config=config, scaling_config=train.ScalingConfig(num_workers=workers, **scaling),
                                        run_config=train.RunConfig(name="net", storage_path=folder, failure_config=train.FailureConfig(max_failures=2),
                                                                   checkpoint_config=train.CheckpointConfig(**keep))).fit()
         with open(config["out"], encoding="utf-8") as file:
@@ -252,14 +255,304 @@ def torch_loop(config):
     return [each.tolist() for each in getattr(model, "module", model).parameters()]
 
 
+# ---- TensorFlow ----
+
+
+def tf_loop(config):
+    """A model of Keras under MultiWorkerMirroredStrategy, with the state of its optimizer; an epoch is a fit."""
+    import numpy as np
+    import tensorflow as tf
+
+    from unisono import train
+
+    assert tf.keras.Model.__module__.startswith("tf_keras") == config["legacy"], tf.keras.Model
+    tf.keras.utils.set_random_seed(1)
+    rank, first, checkpoint = train.get_context().get_world_rank(), 0, train.get_checkpoint()
+    x = np.random.default_rng(0).normal(size=(32, 3)).astype("float32")
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        if checkpoint is None:
+            model = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(4, activation="tanh"), tf.keras.layers.Dense(1)])
+            model.compile(optimizer=tf.keras.optimizers.Adam(0.05), loss="mse")
+        else:
+            with checkpoint.as_directory() as folder, open(os.path.join(folder, "epoch"), encoding="utf-8") as file:
+                model, first = tf.keras.models.load_model(os.path.join(folder, "model.keras")), int(file.read())
+    for epoch in range(first, EPOCHS):
+        die(config, rank, epoch, "begin")
+        data = tf.data.Dataset.from_tensor_slices((x, x.sum(1, keepdims=True) + epoch)).batch(8)
+        loss = round(float(model.fit(data, epochs=1, verbose=0).history["loss"][-1]), 5)
+        with tempfile.TemporaryDirectory() as folder:
+            model.save(os.path.join(folder, "model.keras"))
+            if rank == 0:
+                with open(os.path.join(folder, "epoch"), "w", encoding="utf-8") as file:
+                    file.write(str(epoch + 1))
+                train.report({"loss": loss}, checkpoint=train.Checkpoint.from_directory(folder))
+            else:
+                train.report({"loss": loss})
+        die(config, rank, epoch + 1, "reported")
+    return [np.round(each, 4).tolist() for each in model.get_weights()]
+
+
+def by_tensorflow(config, policy, folder):
+    from unisono.train.tensorflow import TensorflowTrainer
+
+    return v2(tf_loop, 2, TensorflowTrainer)(config, policy, folder)
+
+
+def by_v1_tensorflow(config, policy, folder):
+    from unisono.train import Trainer
+
+    def loop(settings):
+        import tensorflow as tf
+
+        from unisono import train
+
+        rank, state = train.world_rank(), train.load_checkpoint() or {"epoch": 0, "weight": 1.0}
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        with strategy.scope():
+            weight = tf.Variable(state["weight"])
+
+        @tf.function
+        def add(number):
+            with tf.GradientTape() as tape:
+                loss = weight * number
+            gradient = tape.gradient(loss, weight)
+            weight.assign_sub(0.1 * tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradient))
+
+        for epoch in range(state["epoch"], EPOCHS):
+            die(settings, rank, epoch, "begin")
+            strategy.run(add, args=(tf.constant(epoch + rank + 0.5),))
+            train.save_checkpoint(epoch=epoch + 1, weight=float(weight.numpy()))
+            train.report(loss=float(weight.numpy()))
+            die(settings, rank, epoch + 1, "reported")
+        return float(weight.numpy())
+
+    trainer = Trainer(backend="tensorflow", num_workers=2, logdir=folder)
+    trainer.start()
+    returned = trainer.run(loop, config)
+    latest = {key: value for key, value in trainer.latest_checkpoint.items() if not key.startswith("_")}
+    run_dir = str(trainer.latest_run_dir)
+    trainer.shutdown()
+    return [returned, latest], run_dir
+
+
+def by_tftrainer(config, policy, folder):
+    """RaySGD has no restarts: a replica's death is an error, and a new trainer goes on with what save() wrote."""
+    import signal as signals
+
+    import numpy as np
+
+    import unisono
+    from unisono.util.sgd.tf import TFTrainer
+
+    def model_creator(settings):
+        import tensorflow as tf
+
+        with open(os.path.join(settings["files"], "pid." + os.environ.get("UNISONO_RANK", "driver")), "w", encoding="utf-8") as file:
+            file.write(str(os.getpid()))
+        tf.keras.utils.set_random_seed(3)
+        model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
+        model.compile(optimizer=tf.keras.optimizers.SGD(0.05, momentum=0.9), loss="mse")
+        return model
+
+    def data_creator(settings):
+        import numpy
+        import tensorflow as tf
+
+        x = numpy.arange(32, dtype="float32").reshape(16, 2) / 32
+        return (tf.data.Dataset.from_tensor_slices((x, x.sum(1))).batch(8),) * 2
+
+    def new():
+        return TFTrainer(model_creator=model_creator, data_creator=data_creator, num_replicas=2, config={"files": config["files"]})
+
+    trainer, numbers, epoch, path = new(), [], 0, os.path.join(folder, "saved")
+    trainer.save(path)
+    while epoch < EPOCHS:
+        rank, at, _ = config["kill"]
+        if epoch == at and not os.path.exists(config["flag"]):
+            with open(config["flag"], "w", encoding="utf-8"), open(os.path.join(config["files"], "pid.%d" % rank), encoding="utf-8") as file:
+                os.kill(int(file.read()), signals.SIGKILL)
+        try:
+            stats = trainer.train()
+        except (RuntimeError, unisono.Error):
+            assert os.path.exists(config["flag"])
+            trainer.shutdown()
+            trainer = new()
+            trainer.restore(path)
+            continue
+        numbers.append(round(stats["train_loss"], 5))
+        epoch += 1
+        trainer.save(path)
+    weights = [np.round(each, 4).tolist() for each in trainer.get_model().get_weights()]
+    trainer.shutdown()
+    for name in os.listdir(config["files"]):
+        os.remove(os.path.join(config["files"], name))
+    return [numbers, weights], folder
+
+
+# ---- searches: three trials one after the other, the second one dies ----
+
+
+def tune_loop(config):
+    """plain_loop, scaled by the parameter; only one trial is killed."""
+    from unisono import train
+
+    number, first, checkpoint = 0.0, 0, train.get_checkpoint()
+    dies = config if config["x"] == 2 else dict(config, kill=[-1, -1, "never"])
+    rank = train.get_context().get_world_rank()
+    if checkpoint is not None:
+        with checkpoint.as_directory() as folder, open(os.path.join(folder, "state"), encoding="utf-8") as file:
+            first, number = json.load(file)
+    for epoch in range(first, EPOCHS):
+        die(dies, rank, epoch, "begin")
+        number = step(number, epoch) * config["x"]
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "state"), "w", encoding="utf-8") as file:
+                json.dump([epoch + 1, number], file)
+            train.report({"loss": (number - 4) ** 2}, checkpoint=train.Checkpoint.from_directory(folder) if rank == 0 else None)
+        die(dies, rank, epoch + 1, "reported")
+
+
+def trial_outcome(grid):
+    """Of every trial: its config, last metrics, and what its checkpoints have in them."""
+    out = []
+    for result in grid:
+        saved = []
+        for checkpoint in [result.checkpoint] + [each for each, _ in result.best_checkpoints or []]:
+            with checkpoint.as_directory() as folder, open(os.path.join(folder, "state"), encoding="utf-8") as file:
+                saved.append(file.read())
+        out.append([result.config.get("x"), result.metrics["loss"], result.metrics["training_iteration"], saved[0], sorted(set(saved))])
+    best = grid.get_best_result()
+    return [out, best.metrics["loss"]]
+
+
+def tune_settings(policy, folder):
+    from unisono import train, tune
+
+    keep = {"all": {}, "1": {"num_to_keep": 1}, "best": {"num_to_keep": 2, "checkpoint_score_attribute": "loss", "checkpoint_score_order": "min"}}[policy]
+    return {"tune_config": tune.TuneConfig(metric="loss", mode="min", max_concurrent_trials=1),
+            "run_config": train.RunConfig(name="net", storage_path=folder, failure_config=train.FailureConfig(max_failures=2),
+                                          checkpoint_config=train.CheckpointConfig(**keep), verbose=0)}
+
+
+def by_tuner(config, policy, folder):
+    from unisono import tune
+
+    grid = tune.Tuner(tune_loop, param_space=dict(config, x=tune.grid_search([1, 2, 3])), **tune_settings(policy, folder)).fit()
+    return trial_outcome(grid), folder
+
+
+def by_tuned_trainer(config, policy, folder):
+    """Trials of two workers."""
+    from unisono import train, tune
+
+    trainer = train.DataParallelTrainer(tune_loop, scaling_config=train.ScalingConfig(num_workers=2))
+    grid = tune.Tuner(trainer, param_space={"train_loop_config": dict(config, x=tune.grid_search([1, 2, 3]))}, **tune_settings(policy, folder)).fit()
+    # A trial has a run for every start, and num_to_keep counts in each of them (docs/tune.md, Limits).
+    return [each[1:4] for each in trial_outcome(grid)[0]], os.path.join(folder, "none")
+
+
+def by_trainable(config, policy, folder):
+    """A class: the tuner asks it for its state."""
+    from unisono import tune
+
+    class Adds(tune.Trainable):
+        def setup(self, settings):
+            self.settings, self.number = settings, 0.0
+            self.dies = settings if settings["x"] == 2 else dict(settings, kill=[-1, -1, "never"])
+
+        def step(self):
+            die(self.dies, 0, self.iteration, "begin")
+            self.number = step(self.number, self.iteration) * self.settings["x"]
+            return {"loss": (self.number - 4) ** 2, "done": self.iteration + 1 == EPOCHS}
+
+        def save_checkpoint(self, checkpoint_dir):
+            with open(os.path.join(checkpoint_dir, "state"), "w", encoding="utf-8") as file:
+                json.dump([self.iteration, self.number], file)
+            die(self.dies, 0, self.iteration, "reported")
+
+        def load_checkpoint(self, checkpoint_dir):
+            with open(os.path.join(checkpoint_dir, "state"), encoding="utf-8") as file:
+                self.number = json.load(file)[1]
+
+    keep = {"all": {}, "1": {"keep_checkpoints_num": 1}}[policy]
+    analysis = tune.run(Adds, config=dict(config, x=tune.grid_search([1, 2, 3])), metric="loss", mode="min", checkpoint_freq=1, max_failures=2,
+                        name="net", local_dir=folder, max_concurrent_trials=1, verbose=0, **keep)
+    return [[trial.last_result["loss"], trial.last_result["training_iteration"]] for trial in analysis.trials] + [analysis.best_result["loss"]], folder
+
+
+DRIVER = """
+import json, os, sys
+sys.path.insert(0, %r)
+import restarts_fronts as net
+from unisono import tune
+config, policy, folder = json.loads(sys.argv[1])
+with open(config["driver"], "w") as file:
+    file.write(str(os.getpid()))
+place = os.path.join(folder, "net")
+if os.path.exists(config["flag"]):
+    tuner = tune.Tuner.restore(place, net.driver_loop)
+else:
+    tuner = tune.Tuner(net.driver_loop, param_space=dict(config, x=tune.grid_search([1, 2, 3])), **net.tune_settings(policy, folder))
+grid = tuner.fit()
+with open(config["out"], "w") as file:
+    json.dump(net.trial_outcome(grid), file)
+"""
+
+
+def driver_loop(config):
+    """Kills the driver instead of itself."""
+    import restarts_fronts
+
+    def die_above(settings, rank, epoch, moment):
+        if settings["kill"] == [rank, epoch, moment] and not os.path.exists(settings["flag"]):
+            with open(settings["flag"], "w", encoding="utf-8"), open(settings["driver"], encoding="utf-8") as file:
+                os.kill(int(file.read()), signal.SIGKILL)
+
+    restarts_fronts.die = die_above
+    restarts_fronts.tune_loop(config)
+
+
+def by_restored_tuner(config, policy, folder):
+    config = dict(config, driver=os.path.join(folder, "driver"))
+    script = [sys.executable, "-c", DRIVER % os.path.dirname(os.path.abspath(__file__)), json.dumps([config, policy, folder])]
+    done = subprocess.run(script, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, check=False)
+    if done.returncode == -signal.SIGKILL:
+        done = subprocess.run(script, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout
+    with open(config["out"], encoding="utf-8") as file:
+        return json.load(file), folder
+
+
+def by_tune_command(config, policy, folder):
+    """`unisono tune` of a shell script."""
+    script = SHELL.replace('"$UNISONO_RANK $epoch $1"', '"$X $UNISONO_RANK $epoch $1"').replace("$MINE.$UNISONO_RANK", "$MINE.$X") \
+        .replace("n * 3", "n * (3 + X)").replace('[ $UNISONO_RANK != 0 ] || echo $n > "$OUT"', ":")
+    spec = {"name": "net", "storage_path": folder, "program": ["sh", "-c", "X={x}\n" + script], "space": {"x": {"$grid_search": [1, 2, 3]}},
+            "metric": "loss", "mode": "min", "max_concurrent": 1, "max_failures": 2,
+            "checkpoint": {"all": {}, "1": {"num_to_keep": 1},
+                           "best": {"num_to_keep": 2, "score_attribute": "loss", "score_order": "min"}}[policy]}
+    path = os.path.join(folder, "spec.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(spec, file)
+    env = dict(os.environ, KILL="2 %d %d %s" % tuple(config["kill"]), FLAG=config["flag"], OUT=config["out"], MINE=os.path.join(folder, "mine"),
+               PATH=os.path.dirname(unisono_command()) + os.pathsep + os.environ["PATH"])
+    for words in (["unisono", "tune", path], ["unisono", "tune", "show", "--csv", os.path.join(folder, "net")]):
+        done = subprocess.run(words, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split(",") for line in done.stdout.splitlines()]
+    same = [at for at, name in enumerate(rows[0]) if name not in ("seconds", "time_total_s", "attempts")]
+    return [[row[at] for at in same] for row in rows], os.path.join(folder, "net", "tune_001")
+
+
 # ---- comparing ----
 
 
 def left_behind(run_dir):
     """Checkpoints with their contents (of files that say no time), by name."""
     out = {}
-    for folder, _, names in os.walk(os.path.join(run_dir, "checkpoints")):
-        for name in names:
+    for folder, _, names in os.walk(run_dir):
+        for name in names if "checkpoints" in os.path.relpath(folder, run_dir).split(os.sep) else ():
             path = os.path.join(folder, name)
             plain = name in ("state", "epoch")
             with open(path, "rb") as file:
@@ -267,7 +560,24 @@ def left_behind(run_dir):
     return out
 
 
+def in_process(name, policy, kill, extra):
+    """A front end whose driver must choose its Keras before anything else: a process for every case."""
+    env = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"}
+    env.update({"TF_USE_LEGACY_KERAS": "1"} if extra["legacy"] else {}, TF_CPP_MIN_LOG_LEVEL="3")
+    script = ("import json, sys\nsys.path.insert(0, %r)\nlegacy = %r\nif not legacy:\n    from tensorflow.keras.layers import Dense\nimport restarts_fronts as net\n"
+              "json.dump(net.run_case(getattr(net, %r), %r, %r, %r), open(sys.argv[1], 'w'))")
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "out")
+        done = subprocess.run([sys.executable, "-c", script % (os.path.dirname(os.path.abspath(__file__)), extra["legacy"], name, policy, kill, extra), out],
+                              env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, check=False)
+        assert done.returncode == 0, done.stdout[-3000:]
+        with open(out, encoding="utf-8") as file:
+            return tuple(json.load(file))
+
+
 def run_case(front, policy, kill, extra):
+    if isinstance(front, str):
+        return in_process(front, policy, kill, extra)
     folder = tempfile.mkdtemp()
     try:
         files = os.path.join(folder, "files")
@@ -296,12 +606,26 @@ def fronts():
     yield "v2, DataParallelTrainer", v2(plain_loop, 2), ("all", "1", "best"), 2, both, {}
     yield "v1, Trainer", by_v1, ("all", "1", "best", "none"), 2, both, {}
     yield "unisono.keras, one worker", v2(keras_loop, 1), ("all", "1"), 1, both, {}
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        print("PyTorch is not here: its two front ends are left out", flush=True)
-        return
-    yield "v2, TorchTrainer with DDP", v2(torch_loop, 2, "TorchTrainer"), ("all", "1", "best"), 2, both, {}
+    yield "tune, unisono tune of a shell script", by_tune_command, ("all", "1", "best"), 1, both, {}
+    yield "tune, Tuner of a function", by_tuner, ("all", "1", "best"), 1, both, {}
+    yield "tune, Tuner of a trainer with two workers", by_tuned_trainer, ("all", "1", "best"), 2, both, {}
+    yield "tune, a Trainable", by_trainable, ("all", "1"), 1, both, {}
+    yield "tune, Tuner.restore after its driver was killed", by_restored_tuner, ("all", "1", "best"), 1, both, {}
+    if has("torch"):
+        yield "v2, TorchTrainer with DDP", v2(torch_loop, 2, "TorchTrainer"), ("all", "1", "best"), 2, both, {}
+        yield "v1, Trainer with torch", by_v1, ("all", "none"), 2, both, {"torch": True}
+    if has("tensorflow") and has("tf_keras"):
+        yield "TensorFlow, tf_keras", "by_tensorflow", ("all", "1"), 2, both, {"legacy": True}
+        yield "TensorFlow, Keras 3", "by_tensorflow", ("best", "1"), 2, both, {"legacy": False}
+        yield "TensorFlow, v1 without Keras", "by_v1_tensorflow", ("all",), 2, both, {"legacy": True}
+        yield "TensorFlow, TFTrainer", "by_tftrainer", ("all",), 2, ("begin",), {"legacy": True}
+
+
+def has(module):
+    if importlib.util.find_spec(module):
+        return True
+    print("%s is not here: its front ends are left out" % module, flush=True)
+    return False
 
 
 def main():
@@ -311,7 +635,7 @@ def main():
         if only not in name:
             continue
         undisturbed = {policy: run_case(front, policy, (-1, -1, "never"), extra)[0] for policy in policies}
-        for policy, kill in cases(policies, workers, moments):
+        for policy, kill in itertools.islice(cases(policies, workers, moments), 0, None, 2 if name.startswith("TensorFlow") else 1):
             killed, happened = run_case(front, policy, kill, extra)
             if not happened:  # an early stop came first
                 continue

@@ -1,5 +1,5 @@
 /*
- * restarts_worker.c - the trainings of the net for restarts. Config: "strategy", "callbacks" (letters), "shuffle", "every", "backup"; where "rank" kills "victims" in its
+ * restarts_worker.c - the trainings of the net for restarts. Config: "strategy", "callbacks" (letters), "shuffle", "every", "backup", "accumulate", "steps" (of an epoch); where "rank" kills "victims" in its
  * first life: "epoch", "moment", "batch"; where the rank "again_rank" dies in its second one: "again"; and "files", where callbacks write.
  *
  * A life is a process of a rank: each appends its number to the file pids/RANK. With parameter servers only the coordinator runs callbacks, so it kills the others.
@@ -53,8 +53,8 @@ static int lives_of(const uni_value *config, int64_t rank)
 /* A process begins: the first thing that a train function does. */
 static void begin_life(uni_session *session)
 {
-    const uni_value *config = uni_session_config(session);
-    FILE *file = fopen(pids_of(config, uni_session_world_rank(session)), "a");
+    const uni_value *config = uni_session_info_of(session)->config;
+    FILE *file = fopen(pids_of(config, uni_session_info_of(session)->world_rank), "a");
     CHECK(file && fprintf(file, "%lld\n", (long long)getpid()) > 0 && fclose(file) == 0);
 }
 
@@ -82,8 +82,8 @@ static void kill_victims(const uni_value *config, int self)
 
 static bool is_armed(uni_session *session)
 {
-    const uni_value *config = uni_session_config(session);
-    int rank = uni_session_world_rank(session), lives = lives_of(config, rank);
+    const uni_value *config = uni_session_info_of(session)->config;
+    int rank = uni_session_info_of(session)->world_rank, lives = lives_of(config, rank);
     return rank == uni_dict_get_int(config, "rank", -1) &&
            (lives == 1 ||
             (lives == 2 && uni_dict_get_int(config, "again", 0) == RESTARTS_SAME_MOMENT));
@@ -92,8 +92,8 @@ static bool is_armed(uni_session *session)
 /* The second death: in a rank's second life. */
 static void die_again(uni_session *session, restarts_again at)
 {
-    const uni_value *config = uni_session_config(session);
-    int rank = uni_session_world_rank(session);
+    const uni_value *config = uni_session_info_of(session)->config;
+    int rank = uni_session_info_of(session)->world_rank;
     if (uni_dict_get_int(config, "again", 0) == at &&
         rank == uni_dict_get_int(config, "again_rank", -1) && lives_of(config, rank) == 2)
         raise(SIGKILL);
@@ -145,22 +145,22 @@ static int train_end(void *self, uni_model *model, const uni_logs *logs, uni_err
     return 0;
 }
 
-static int new_killer(uni_fit_callback **out, uni_session *session, bool last, uni_error *err)
+static int new_killer(uni_callback **out, uni_session *session, bool last, uni_error *err)
 {
-    static const uni_fit_callback_class class_ = { .name = "killer",
-                                                   .epoch_begin = epoch_begin,
-                                                   .batch_end = batch_end,
-                                                   .epoch_end = epoch_end,
-                                                   .after_epoch = after_epoch,
-                                                   .train_end = train_end,
-                                                   .free = free };
+    static const uni_callback_class class_ = { .name = "killer",
+                                               .epoch_begin = epoch_begin,
+                                               .batch_end = batch_end,
+                                               .epoch_end = epoch_end,
+                                               .after_epoch = after_epoch,
+                                               .train_end = train_end,
+                                               .free = free };
     killer *self = calloc(1, sizeof *self);
     CHECK(self);
-    self->config = uni_session_config(session);
+    self->config = uni_session_info_of(session)->config;
     self->last = last;
-    self->rank = uni_session_world_rank(session);
+    self->rank = uni_session_info_of(session)->world_rank;
     self->armed = is_armed(session);
-    return uni_fit_callback_new(out, &class_, self, err);
+    return uni_callback_new(out, &class_, self, err);
 }
 
 /* ---- callbacks ---- */
@@ -178,7 +178,7 @@ static const char *file_in(const uni_value *config, const char *name)
 }
 
 /* By a letter: those that write files only where `chief`. */
-static int new_callback(uni_fit_callback **out, char letter, const uni_value *config, bool chief,
+static int new_callback(uni_callback **out, char letter, const uni_value *config, bool chief,
                         uni_error *err)
 {
     *out = NULL;
@@ -241,7 +241,7 @@ static void make_data(float *x, float *y, float *vx, float *vy)
     }
 }
 
-static int new_model(uni_model **out, uni_error *err)
+static int new_model(uni_model **out, int accumulate, uni_error *err)
 {
     uni_dense_options tanh = { .activation = "tanh" };
     UNI_TRY(uni_sequential_new(
@@ -257,6 +257,7 @@ static int new_model(uni_model **out, uni_error *err)
         *out,
         &(uni_compile_options){ .optimizer = adam,
                                 .loss_name = "mse",
+                                .gradient_accumulation_steps = accumulate,
                                 .metric_names = (const char *const[]){ "mae", NULL } },
         err);
 }
@@ -264,16 +265,16 @@ static int new_model(uni_model **out, uni_error *err)
 typedef struct training {
     uni_strategy *strategy;
     uni_model *model;
-    uni_fit_callback *callbacks[20];
+    uni_callback *callbacks[20];
     int num_callbacks;
     uni_value *history;
 } training;
 
 static int add_callbacks(training *self, uni_session *session, uni_error *err)
 {
-    const uni_value *config = uni_session_config(session);
-    bool chief = uni_strategy_is_chief(self->strategy);
-    uni_fit_callback **next = self->callbacks;
+    const uni_value *config = uni_session_info_of(session)->config;
+    bool chief = uni_strategy_info_of(self->strategy)->is_chief;
+    uni_callback **next = self->callbacks;
     const char *backup = uni_dict_get_string(config, "backup", NULL);
     UNI_TRY(new_killer(next, session, false, err));
     next++;
@@ -301,7 +302,7 @@ static int add_callbacks(training *self, uni_session *session, uni_error *err)
 static int train(training *self, uni_session *session, uni_error *err)
 {
     static float x[SAMPLES * FEATURES], y[SAMPLES], vx[SAMPLES * FEATURES], vy[SAMPLES];
-    const uni_value *config = uni_session_config(session);
+    const uni_value *config = uni_session_info_of(session)->config;
     int epoch = 0;
     make_data(x, y, vx, vy);
     uni_column columns[] = {
@@ -312,9 +313,9 @@ static int train(training *self, uni_session *session, uni_error *err)
     };
     UNI_TRY(uni_strategy_open(&self->strategy, uni_dict_get_string(config, "strategy", "none"),
                               session, err));
-    UNI_TRY(new_model(&self->model, err));
+    UNI_TRY(new_model(&self->model, (int)uni_dict_get_int(config, "accumulate", 0), err));
     if (!uni_dict_get(config, "backup"))
-        UNI_TRY(uni_session_restore_model(session, self->model, &epoch, err));
+        UNI_TRY(uni_session_restore_model(&epoch, session, self->model, err));
     die_again(session, RESTARTS_RESTORED);
     UNI_TRY(uni_strategy_place(self->strategy, self->model, err));
     UNI_TRY(add_callbacks(self, session, err));
@@ -327,10 +328,11 @@ static int train(training *self, uni_session *session, uni_error *err)
                                 .batch_size = SAMPLES / RESTARTS_BATCHES,
                                 .epochs = RESTARTS_EPOCHS,
                                 .initial_epoch = epoch,
+                                .steps_per_epoch = uni_dict_get_int(config, "steps", 0),
                                 .no_shuffle = !uni_dict_get_bool(config, "shuffle", true),
                                 .callbacks = self->callbacks,
                                 .num_callbacks = self->num_callbacks };
-    return uni_strategy_fit(self->strategy, self->model, &options, &self->history, err);
+    return uni_strategy_fit(&self->history, self->strategy, self->model, &options, err);
 }
 
 int restarts_fit(uni_session *session, uni_value **result, uni_error *err)
@@ -342,7 +344,7 @@ int restarts_fit(uni_session *session, uni_value **result, uni_error *err)
     int status = train(&self, session, err);
     /* Parameter servers: only the coordinator has something to return. */
     if (status == 0 && self.history)
-        status = uni_model_get_weights(self.model, &weights, err);
+        status = uni_model_get_weights(&weights, self.model, err);
     if (status == 0 && self.history) {
         *result = uni_value_dict();
         CHECK(uni_dict_take(*result, "weights", weights) == 0);
@@ -351,7 +353,7 @@ int restarts_fit(uni_session *session, uni_value **result, uni_error *err)
     }
     uni_value_free(self.history);
     for (int i = 0; i < self.num_callbacks; i++)
-        uni_fit_callback_free(self.callbacks[i]);
+        uni_callback_free(self.callbacks[i]);
     uni_model_free(self.model);
     uni_strategy_free(self.strategy);
     return status;
@@ -360,8 +362,8 @@ int restarts_fit(uni_session *session, uni_value **result, uni_error *err)
 /* A loop of one's own over the session: a number that depends on every step, saved as a dictionary or as a directory. */
 int restarts_loop(uni_session *session, uni_value **result, uni_error *err)
 {
-    const uni_value *config = uni_session_config(session);
-    int rank = uni_session_world_rank(session);
+    const uni_value *config = uni_session_info_of(session)->config;
+    int rank = uni_session_info_of(session)->world_rank;
     begin_life(session);
     die_again(session, RESTARTS_AT_START);
     bool armed = is_armed(session),
@@ -375,11 +377,11 @@ int restarts_loop(uni_session *session, uni_value **result, uni_error *err)
     uni_checkpoint *checkpoint = NULL;
     uni_value *state = NULL;
     if (directories) {
-        UNI_TRY(uni_session_get_checkpoint(session, &checkpoint, err));
+        UNI_TRY(uni_session_get_checkpoint(&checkpoint, session, err));
         if (checkpoint) {
             char path[4400];
             long long epoch;
-            snprintf(path, sizeof path, "%s/%s", uni_checkpoint_path(checkpoint),
+            snprintf(path, sizeof path, "%s/%s", uni_checkpoint_info_of(checkpoint)->path,
                      uni_dict_get_bool(config, "all_ranks", false) ? name : "number.rank_0");
             FILE *file = fopen(path, "r");
             CHECK(file && fscanf(file, "%lld %la", &epoch, &number) == 2);
@@ -388,7 +390,7 @@ int restarts_loop(uni_session *session, uni_value **result, uni_error *err)
         }
         uni_checkpoint_close(checkpoint);
     } else {
-        UNI_TRY(uni_session_load_checkpoint(session, &state, err));
+        UNI_TRY(uni_session_load_checkpoint(&state, session, err));
         first = uni_dict_get_int(state, "epoch", -1) + 1;
         number = uni_dict_get_float(state, "number", 0);
         uni_value_free(state);
@@ -406,7 +408,7 @@ int restarts_loop(uni_session *session, uni_value **result, uni_error *err)
         char *directory = NULL;
         if (saves && directories) {
             char path[4400];
-            UNI_TRY(uni_session_checkpoint_dir(session, &directory, err));
+            UNI_TRY(uni_session_checkpoint_dir(&directory, session, err));
             snprintf(path, sizeof path, "%s/%s", directory, name);
             FILE *file = fopen(path, "w");
             CHECK(file && fprintf(file, "%lld %la\n", (long long)epoch, number) > 0 &&

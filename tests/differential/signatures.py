@@ -29,11 +29,11 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
 
-import signatures_numbers as numbers  # noqa: E402
-import signatures_peers as peers  # noqa: E402
-import signatures_tests as tests  # noqa: E402
+import signatures_numbers as numbers
+import signatures_peers as peers
+import signatures_tests as tests
 
-from unisono import _arguments  # noqa: E402
+from unisono import _arguments
 
 UNKNOWN = "an_argument_that_nobody_has"
 

@@ -20,7 +20,7 @@ from tables_net import Different, check_column, check_columns, columns_of, plain
 from unisono import data
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "python"))
-from data_files import field, record, varint  # noqa: E402
+from data_files import field, record, varint
 
 WORDS = ["a", "b c", "x,y", "quo\"te", "it's", "\u00e9t\u00e9", "\u65e5\u672c", "tab\there", "two\nlines", "-", "0x10", "1_0", "--1", "1e", "abc" * 9, ";", "|", "#", "nanx", "TRUEX"]
 NULLS = ["", "NA", "nan", "n/a", "-nan", "1.#IND", "NULL", "null", "None", "<NA>", "#N/A"]

@@ -14,8 +14,8 @@ import sys
 import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "user"))
-import support  # noqa: E402
-from support import SOURCE, Skip, run  # noqa: E402
+import support
+from support import SOURCE, Skip, run
 
 LICENCES = "/usr/share/common-licenses/"
 TABLE = r"Epoch (\d+), Loss: (\d+\.\d{4}), Accuracy: (\d+\.\d{4}), Valid Loss: (\d+\.\d{4}), Valid Accuracy: (\d+\.\d{4})"

@@ -5,6 +5,7 @@
  *   steps=N    iterations (20)           pause=MS   between them (0)        size=N     numbers in the checkpoint (1000)
  *   die=RANK   kills itself at=STEP      stop=RANK  stops itself (SIGSTOP)  directory=1  checkpoints are directories
  *   comm=0     no collectives            hang=RANK  sleeps for ever at=STEP
+ *   leave=RANK  ends with 0 at=STEP, the others not yet. way=N: 0 closes its communicator and session, 1 its session, 2 calls _exit
  *   differ=RANK  calls something else at=STEP, way=N: 0 another count, 1 a large one, 2 a type, 3 an operation, 4 a root, 5 a kind; all say what they are told
  *
  * The sum that is carried from step to step proves that a restarted group went on from its checkpoint: after step n it is n (n + 1) / 2.
@@ -21,7 +22,7 @@
 #include <unisono/session.h>
 
 typedef struct plan {
-    int steps, pause, size, die, stop, hang, at, comm, directory, differ, way;
+    int steps, pause, size, die, stop, hang, at, comm, directory, differ, leave, way;
 } plan;
 
 static plan read_plan(int argc, char **argv)
@@ -33,14 +34,15 @@ static plan read_plan(int argc, char **argv)
                 .hang = -1,
                 .at = 10,
                 .comm = 1,
-                .differ = -1 };
+                .differ = -1,
+                .leave = -1 };
     const struct {
         const char *name;
         int *value;
     } known[] = { { "steps", &it.steps },   { "pause", &it.pause }, { "size", &it.size },
                   { "die", &it.die },       { "stop", &it.stop },   { "hang", &it.hang },
                   { "at", &it.at },         { "comm", &it.comm },   { "directory", &it.directory },
-                  { "differ", &it.differ }, { "way", &it.way } };
+                  { "differ", &it.differ }, { "way", &it.way },     { "leave", &it.leave } };
     for (int i = 1; i < argc; i++)
         for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
             size_t length = strlen(known[k].name);
@@ -54,14 +56,15 @@ static int load(uni_session *session, const plan *it, int *step, double *sum, un
 {
     if (it->directory) {
         uni_checkpoint *checkpoint = NULL;
-        UNI_TRY(uni_session_get_checkpoint(session, &checkpoint, err));
+        UNI_TRY(uni_session_get_checkpoint(&checkpoint, session, err));
         if (!checkpoint)
             return 0;
         char path[4200];
-        snprintf(path, sizeof path, "%s/rank_0/state.txt", uni_checkpoint_path(checkpoint));
+        snprintf(path, sizeof path, "%s/rank_0/state.txt",
+                 uni_checkpoint_info_of(checkpoint)->path);
         FILE *file = fopen(path, "r");
         if (!file) {
-            snprintf(path, sizeof path, "%s/state.txt", uni_checkpoint_path(checkpoint));
+            snprintf(path, sizeof path, "%s/state.txt", uni_checkpoint_info_of(checkpoint)->path);
             file = fopen(path, "r");
         }
         int got = file ? fscanf(file, "%d %lf", step, sum) : 0;
@@ -71,7 +74,7 @@ static int load(uni_session *session, const plan *it, int *step, double *sum, un
         return got == 2 ? 0 : uni_error_set(err, UNI_EFORMAT, "no state in %s", path);
     }
     uni_value *state = NULL;
-    UNI_TRY(uni_session_load_checkpoint(session, &state, err));
+    UNI_TRY(uni_session_load_checkpoint(&state, session, err));
     *step = (int)uni_dict_get_int(state, "step", 0);
     *sum = uni_dict_get_float(state, "sum", 0);
     if (state && (int)uni_list_size(uni_dict_get(state, "numbers")) != it->size)
@@ -86,8 +89,8 @@ static int save(uni_session *session, const plan *it, int step, double sum, uni_
     char *directory = NULL;
     int status = uni_dict_take(metrics, "sum", uni_value_float(sum));
     uni_checkpoint_source source = { 0 };
-    if (uni_session_world_rank(session) == 0 && it->directory) {
-        UNI_TRY(uni_session_checkpoint_dir(session, &directory, err));
+    if (uni_session_info_of(session)->world_rank == 0 && it->directory) {
+        UNI_TRY(uni_session_checkpoint_dir(&directory, session, err));
         char path[4200];
         snprintf(path, sizeof path, "%s/state.txt", directory);
         FILE *file = fopen(path, "w");
@@ -96,7 +99,7 @@ static int save(uni_session *session, const plan *it, int step, double sum, uni_
             fclose(file);
         }
         source.directory = directory;
-    } else if (uni_session_world_rank(session) == 0) {
+    } else if (uni_session_info_of(session)->world_rank == 0) {
         status |= uni_dict_take(state, "step", uni_value_int(step));
         status |= uni_dict_take(state, "sum", uni_value_float(sum));
         for (int i = 0; i < it->size; i++)
@@ -116,8 +119,8 @@ static int save(uni_session *session, const plan *it, int step, double sum, uni_
 
 static void come_to_grief(uni_session *session, const plan *it, int step)
 {
-    int rank = uni_session_world_rank(session);
-    if (uni_session_attempt(session) != 1 || step != it->at)
+    int rank = uni_session_info_of(session)->world_rank;
+    if (uni_session_info_of(session)->attempt != 1 || step != it->at)
         return;
     if (rank == it->die)
         kill(getpid(), SIGKILL);
@@ -132,7 +135,7 @@ static int differ(uni_session *session, uni_comm *comm, const plan *it, uni_erro
 {
     enum { MANY = 300000 };
     static float data[MANY];
-    bool odd = uni_session_world_rank(session) == it->differ;
+    bool odd = uni_session_info_of(session)->world_rank == it->differ;
     size_t count = it->way == 1 ? MANY : 1000;
     if (odd && it->way < 2)
         count /= 2;
@@ -161,14 +164,21 @@ static int train(uni_session *session, const plan *it, uni_error *err)
     printf("begins after step %d with %g\n", step, sum);
     fflush(stdout);
     if (it->comm)
-        UNI_TRY(uni_session_comm(session, NULL, &comm, err));
+        UNI_TRY(uni_session_comm(&comm, session, NULL, err));
     if (comm)
-        printf("transport %s\n", uni_comm_transport(comm));
+        printf("transport %s\n", uni_comm_info_of(comm)->transport);
     fflush(stdout);
     while (step < it->steps && !uni_session_should_stop(session)) {
-        double mine = (double)(step + 1) / uni_session_world_size(session), all = mine;
+        double mine = (double)(step + 1) / uni_session_info_of(session)->world_size, all = mine;
         step++;
         come_to_grief(session, it, step);
+        if (step == it->at && uni_session_info_of(session)->world_rank == it->leave) {
+            if (it->way == 0)
+                uni_comm_close(comm);
+            if (it->way == 2)
+                _exit(0);
+            return 0;
+        }
         if (comm && it->differ >= 0 && step == it->at)
             UNI_TRY(differ(session, comm, it, err));
         if (comm)

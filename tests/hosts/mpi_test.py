@@ -131,6 +131,37 @@ class Differ(Hosts):
                 self.differs("a:2,b:2", rank, way, 4)
 
 
+class Ended(Hosts):
+    """A rank that ends with 0 while the others go on: the run names it, over MPI too, where its process waits in MPI_Finalize."""
+
+    def ended(self, hosts, way, words):
+        name = "ended%d%d" % (len(hosts), way)
+        code, out = self.net.unisono(name, "--hosts", hosts, "--max-failures", "0", "--progress-timeout", "2s", "--", WORKER, "leave=1",
+                                     "way=%d" % way, "at=3")
+        self.assertEqual(code, 124, out)
+        cause = Run(self.net.storage, name).events("cause")[0]["cause"]
+        self.assertEqual(cause["class"], "no_progress")
+        self.assertIn("rank 1 has %s after iteration 2, and rank 0 (iteration 2) may wait for it" % words, cause["message"])
+
+    def test_over_mpi(self):
+        self.ended("a:1,b:1", 0, "closed its session")
+        self.ended("a:1,b:1", 1, "closed its session")
+        self.ended("a:1,b:1", 2, "returned")
+
+    def test_over_hosts(self):
+        self.ended("a:2,b:2", 1, "closed its session")
+
+    def test_warning(self):
+        """Without a limit the run says it once, after 10 s."""
+        process = self.net.start(COMMAND, "run", "--launcher", "mpi", "--name", "warned", "--hosts", "a:1,b:1", "--", WORKER, "leave=1", "way=1", "at=3")
+        run = Run(self.net.storage, "warned")
+        try:
+            self.wait_for(lambda: [event for event in run.events("warning") if "rank 1 has closed its session after iteration 2" in event["message"]])
+        finally:
+            process.terminate()
+            finish(process)
+
+
 class Faults(Hosts):
     names = ("a", "b", "c")
 
@@ -363,6 +394,16 @@ class Faults(Hosts):
         self.assertIn("begins after step %d" % last[0], run.log(1))
 
 
+class Reserved(Hosts):
+    """memory_per_worker is checked against what each host has, before a worker starts."""
+
+    def test_too_much(self):
+        code, out = self.net.unisono("reserved", "--hosts", "a:1,b:1", "--memory", "900T", "--", WORKER)
+        self.assertNotEqual(code, 0, out)
+        self.assertRegex(out, r"1 workers with 921600.0 GiB each need 921600.0 GiB, but host [ab] has [0-9.]+ GiB")
+        self.assertEqual(Run(self.net.storage, "reserved").about()["attempt"], 1)
+
+
 class Launcher(Hosts):
     """mpirun or its daemon on a host is killed: a failure with a name, never "asked to stop", and the run goes on."""
 
@@ -489,6 +530,46 @@ class Foreign(Hosts):
         self.assertEqual(modes, {0o600})
         code, out = finish(process)
         self.good("joined", code, out)
+
+    def test_killed_daemons(self):
+        """orted on the controller's own host, on another one, and above a shell: the run names it. It ended as "asked to stop", with 75."""
+        for host, wrapper in (("a", ()), ("b", ()), ("a", ("sh", "-c", '"$@"; exit $?', "sh"))):
+            name = "daemon%s%d" % (host, len(wrapper))
+            process = self.net.start("mpirun", "--allow-run-as-root", "--host", "a:1,b:1", "-x", "UNISONO_RESULTS", "-x", "UNISONO_PLUGINS", "-x",
+                                     "UNISONO_AGENT", "-x", "UNISONO_HOST_AGENT", *wrapper, COMMAND, "run", "--name", name, "--", WORKER,
+                                     "pause=20", "steps=1000")
+            self.workers(name)
+            os.kill(next(pid for pid in self.net.pids(host) if comm_of(pid) == "orted"), signal.SIGKILL)
+            finish(process)
+            self.assertEqual(self.net.left_behind(), [])
+            run = Run(self.net.storage, name)
+            self.assertEqual((run.about()["status"], run.about()["exit_code"]), ("failed", 123))
+            cause = run.events("cause")[0]["cause"]
+            self.assertEqual(cause["class"], "launcher", cause)
+            self.assertIn("orted, which the launcher had started on host %s, has ended or was killed" % host, cause["message"])
+        for host in self.net.names:  # what a killed orted leaves of its session is the user's mpirun's
+            for path in glob.glob(os.path.join(self.net.base, "tmp_" + host, "ompi.*")):
+                shutil.rmtree(path)
+
+    def test_killed_mpirun(self):
+        """mpirun itself, the parent of every orted: the run names it, and does not stay "running"."""
+        for hosts, wrapper in (("a:1,b:1", ()), ("a:2,b:2", ("sh", "-c", '"$@"; exit $?', "sh"))):
+            name = "mpirun%d" % len(wrapper)
+            process = self.net.start("mpirun", "--allow-run-as-root", "--host", hosts, "-x", "UNISONO_RESULTS", "-x", "UNISONO_PLUGINS", "-x",
+                                     "UNISONO_AGENT", "-x", "UNISONO_HOST_AGENT", *wrapper, COMMAND, "run", "--name", name, "--", WORKER,
+                                     "pause=20", "steps=1000")
+            self.workers(name)
+            os.kill(next(pid for pid in self.net.pids("k") if comm_of(pid) == "mpirun"), signal.SIGKILL)
+            finish(process)
+            self.assertEqual(self.net.left_behind(), [])
+            run = Run(self.net.storage, name)
+            self.assertEqual((run.about()["status"], run.about()["exit_code"]), ("failed", 123))
+            cause = run.events("cause")[0]["cause"]
+            self.assertEqual(cause["class"], "launcher", cause)
+            self.assertIn("the launcher (mpirun) has ended or was killed", cause["message"])
+        for host in self.net.names:
+            for path in glob.glob(os.path.join(self.net.base, "tmp_" + host, "ompi.*")):
+                shutil.rmtree(path)
 
     def test_no_restart(self):
         code, out = self.mpirun("ends", "die=2", "pause=10")

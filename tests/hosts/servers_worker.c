@@ -13,6 +13,8 @@
 #include <time.h>
 
 #include <unisono/native.h>
+#include <unisono/experimental/coordinator.h>
+#include "nn/shared.h"
 
 enum { SAMPLES = 96, FEATURES = 8, BATCH = 16, CALLS = 6 };
 
@@ -46,8 +48,8 @@ static void perhaps_die(const job *j, int epoch)
 {
     struct timespec pause = { .tv_nsec = (long)j->pause_ms * 1000000 };
     nanosleep(&pause, NULL);
-    if (uni_session_world_rank(j->session) == j->die && uni_session_attempt(j->session) == 1 &&
-        epoch >= j->epochs / 2)
+    if (uni_session_info_of(j->session)->world_rank == j->die &&
+        uni_session_info_of(j->session)->attempt == 1 && epoch >= j->epochs / 2)
         raise(SIGKILL);
 }
 
@@ -55,7 +57,7 @@ static int after_batch(void *self, uni_model *model, int64_t batch, const uni_lo
                        uni_error *err)
 {
     const job *j = self;
-    perhaps_die(j, (int)(uni_model_steps(model) / (SAMPLES / BATCH)));
+    perhaps_die(j, (int)(uni__model_steps(model) / (SAMPLES / BATCH)));
     return 0;
 }
 
@@ -67,7 +69,7 @@ static void print_result(const job *j, double loss)
     const float *weights = uni_parameters_weights(uni_model_parameters(j->model), &count);
     for (size_t i = 0; i < count; i++)
         sum += fabs((double)weights[i]);
-    if (uni_strategy_server_stats(j->strategy, &stats, NULL) < 0)
+    if (uni_strategy_server_stats(&stats, j->strategy, NULL) < 0)
         stats = NULL;
     printf("loss %.6f weights %.6f updates %lld\n", loss, sum,
            (long long)uni_dict_get_int(stats, "updates", 0));
@@ -76,14 +78,14 @@ static void print_result(const job *j, double loss)
 
 static int run_fit(job *j, uni_error *err)
 {
-    static const uni_fit_callback_class slow = { .name = "slow", .batch_end = after_batch };
+    static const uni_callback_class slow = { .name = "slow", .batch_end = after_batch };
     uni_column x = column_of(j->x, FEATURES), y = column_of(j->y, 1);
-    uni_fit_callback *callbacks[2] = { NULL, NULL };
+    uni_callback *callbacks[2] = { NULL, NULL };
     uni_value *history = NULL;
     int status;
     UNI_TRY_GOTO(uni_callback_report_checkpoint(&callbacks[0], j->session, 1, err), done);
-    UNI_TRY_GOTO(uni_fit_callback_new(&callbacks[1], &slow, j, err), done);
-    UNI_TRY_GOTO(uni_strategy_fit(j->strategy, j->model,
+    UNI_TRY_GOTO(uni_callback_new(&callbacks[1], &slow, j, err), done);
+    UNI_TRY_GOTO(uni_strategy_fit(&history, j->strategy, j->model,
                                   &(uni_fit_options){ .x = &x,
                                                       .num_x = 1,
                                                       .y = &y,
@@ -95,16 +97,16 @@ static int run_fit(job *j, uni_error *err)
                                                       .threads = 1,
                                                       .callbacks = callbacks,
                                                       .num_callbacks = 2 },
-                                  &history, err),
+                                  err),
                  done);
     const uni_value *losses = uni_dict_get(history, "loss");
     size_t count = uni_list_size(losses);
-    if (uni_strategy_is_chief(j->strategy) && count > 0)
+    if (uni_strategy_info_of(j->strategy)->is_chief && count > 0)
         print_result(j, uni_value_as_float(uni_list_get(losses, count - 1), NAN));
 done:
     uni_value_free(history);
-    uni_fit_callback_free(callbacks[0]);
-    uni_fit_callback_free(callbacks[1]);
+    uni_callback_free(callbacks[0]);
+    uni_callback_free(callbacks[1]);
     return status;
 }
 
@@ -122,11 +124,11 @@ static int my_dataset(void *context, int worker, int workers, uni_batches **out,
 static int train_step(uni_step_context *step, const uni_value *arguments, uni_value **result,
                       uni_error *err)
 {
-    job *j = uni_step_context_of(step);
+    job *j = uni_step_info_of(step)->context;
     uni_batch batch;
     uni_array *array = NULL;
     perhaps_die(j, (int)uni_dict_get_int(arguments, "round", 0));
-    UNI_TRY(uni_step_next(step, "train", &batch, err));
+    UNI_TRY(uni_step_next(&batch, step, "train", err));
     UNI_TRY(uni_step_pull(step, err));
     uni_tape_begin(j->tape, &(uni_step){ .training = true, .gradients = j->gradients });
     uni_tensor *y = uni_model_call(j->model, j->tape, uni_tape_input_column(j->tape, &batch.x[0]));
@@ -153,12 +155,12 @@ static int one_round(job *j, uni_coordinator *coordinator, int round, double *lo
     int status = uni_dict_take(arguments, "round", uni_value_int(round));
     *loss = 0;
     for (int i = 0; i < CALLS; i++)
-        UNI_TRY_GOTO(uni_coordinator_schedule(coordinator, "train_step", arguments, &calls[i], err),
+        UNI_TRY_GOTO(uni_coordinator_schedule(&calls[i], coordinator, "train_step", arguments, err),
                      done);
     UNI_TRY_GOTO(uni_coordinator_join(coordinator, err), done);
     for (int i = 0; i < CALLS; i++) {
         const uni_value *value = NULL;
-        UNI_TRY_GOTO(uni_remote_value_fetch(calls[i], &value, err), done);
+        UNI_TRY_GOTO(uni_remote_value_fetch(&value, calls[i], err), done);
         *loss += uni_dict_get_float(value, "loss", NAN) / CALLS;
         const uni_array *predictions = uni_value_as_array(uni_dict_get(value, "predictions"));
         if (!predictions || uni_array_count(predictions) != BATCH)
@@ -167,7 +169,7 @@ static int one_round(job *j, uni_coordinator *coordinator, int round, double *lo
     if (status < 0)
         goto done;
     UNI_TRY_GOTO(uni_coordinator_pull(coordinator, err), done);
-    UNI_TRY_GOTO(uni_model_get_state(j->model, &state, err), done);
+    UNI_TRY_GOTO(uni_model_get_state(&state, j->model, err), done);
     UNI_TRY_GOTO(uni_dict_take(state, "epoch", uni_value_int(round)), done);
     status = uni_session_report(j->session, NULL, &(uni_checkpoint_source){ .dict = state }, err);
 done:
@@ -184,7 +186,7 @@ static int coordinate(job *j, uni_coordinator *coordinator, uni_error *err)
     uni_value *stats = NULL;
     for (int round = j->begin; round < j->epochs; round++)
         UNI_TRY(one_round(j, coordinator, round, &loss, err));
-    UNI_TRY(uni_coordinator_stats(coordinator, &stats, err));
+    UNI_TRY(uni_coordinator_stats(&stats, coordinator, err));
     uni_value_free(stats);
     print_result(j, loss);
     return 0;
@@ -228,7 +230,7 @@ static int run(job *j, const char *what, const char *strategy, uni_error *err)
     uni_model_set_seed(j->model, 11);
     UNI_TRY(uni_model_compile(
         j->model, &(uni_compile_options){ .optimizer_name = "adam", .loss_name = "mse" }, err));
-    UNI_TRY(uni_session_restore_model(j->session, j->model, &j->begin, err));
+    UNI_TRY(uni_session_restore_model(&j->begin, j->session, j->model, err));
     fprintf(stderr, "begins after epoch %d\n", j->begin);
     UNI_TRY(uni_strategy_place(j->strategy, j->model, err));
     return strcmp(what, "loop") == 0 ? run_loop(j, err) : run_fit(j, err);

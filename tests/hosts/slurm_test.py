@@ -127,7 +127,7 @@ class Cluster:
     def start_node(self, node):
         # Each with a name and a /dev/shm of its own: MPI names its shared memory after the host.
         self.sh("unshare", "--uts", "--mount", "sh", "-c",
-                "hostname {0} && mount -t tmpfs none /dev/shm && exec slurmd -N {0}".format(node))
+                f"hostname {node} && mount -t tmpfs none /dev/shm && exec slurmd -N {node}")
 
     def lose_node(self, node):
         """Kills the node's daemon and every process below it: those in its namespace of names, which is its alone."""
@@ -234,10 +234,10 @@ class Slurm(unittest.TestCase):
                 return value
             time.sleep(0.1)
         logs = ""
-        for path in glob.glob(self.cluster.base + "/*.log"):
+        for path in glob.glob(self.cluster.base + "/*.log") + glob.glob(self.cluster.base + "/log/*"):
             with open(path, encoding="utf-8", errors="replace") as file:
                 logs += "\n%s:\n%s" % (path, file.read()[-3000:])
-        self.fail("it did not come to that; the queue: " + self.cluster.sh("squeue", "-a") + logs)
+        self.fail("it did not come to that; the queue: " + self.cluster.sh("squeue", "-a") + self.cluster.sh("scontrol", "show", "job") + logs)
 
     def run_of(self, job):
         """The run that belongs to a job."""

@@ -52,7 +52,7 @@ static int print_weights(const uni_model *model, uni_error *err)
 {
     uni_value *weights = NULL;
     uint64_t hash = 14695981039346656037ull;
-    UNI_TRY(uni_model_get_weights(model, &weights, err));
+    UNI_TRY(uni_model_get_weights(&weights, model, err));
     for (size_t i = 0; i < uni_list_size(weights); i++) {
         const uni_array *array = uni_value_as_array(uni_list_get(weights, i));
         hash = hash_of(uni_array_data(array), uni_array_bytes(array), hash);
@@ -75,7 +75,7 @@ static int train(uni_session *session, uni_error *err)
     UNI_TRY(uni_strategy_place(strategy, model, err));
     uni_column columns[] = { uni_column_view(UNI_F32, 2, x_shape, x),
                              uni_column_view(UNI_I32, 1, y_shape, y) };
-    UNI_TRY(uni_strategy_fit(strategy, model,
+    UNI_TRY(uni_strategy_fit(NULL, strategy, model,
                              &(uni_fit_options){ .x = &columns[0],
                                                  .num_x = 1,
                                                  .y = &columns[1],
@@ -83,7 +83,7 @@ static int train(uni_session *session, uni_error *err)
                                                  .epochs = 5,
                                                  .batch_size = 32,
                                                  .seed = 3 },
-                             NULL, err));
+                             err));
     UNI_TRY(print_weights(model, err));
     uni_model_free(model);
     uni_strategy_free(strategy);

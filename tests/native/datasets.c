@@ -1,6 +1,8 @@
 /*
- * datasets.c - datasets under strategies: what each rank reads of a dataset in the global order gives the same weights as reading the whole; blocks of a large CSV file and
- * files of very different lengths, over 2, 3 and 7 workers, leave nobody waiting for a rank that has no more batches.
+ * datasets.c - datasets under strategies: what each rank reads of a dataset in the global order
+ * gives the same weights as reading the whole; blocks of a large CSV file and files of very
+ * different lengths, over 2, 3 and 7 workers, leave nobody waiting for a rank that has no more
+ * batches.
  */
 #include <math.h>
 #include <sys/stat.h>
@@ -57,7 +59,8 @@ static int open_batches(const uni_value *config, uni_batches **out, uni_error *e
     return status;
 }
 
-/* Rows and steps of one epoch of the part that the policy gives, summed over all ranks: everybody meets at every batch. */
+/* Rows and steps of one epoch of the part that the policy gives, summed over all ranks: everybody
+ * meets at every batch. */
 static int count_rows(uni_strategy *strategy, uni_batches *whole, uni_auto_shard policy,
                       uni_value *result, uni_error *err)
 {
@@ -65,9 +68,9 @@ static int count_rows(uni_strategy *strategy, uni_batches *whole, uni_auto_shard
     uni_batch batch;
     double sums[2] = { 0 }, steps = 0, mismatched = 0;
     int more = 0;
-    UNI_TRY(uni_strategy_distribute_dataset(strategy, whole, policy, &part, err));
+    UNI_TRY(uni_strategy_distribute_dataset(&part, strategy, whole, policy, err));
     int status = uni_batches_reset(part, 0, err);
-    while (status == 0 && (more = uni_batches_next(part, &batch, err)) > 0) {
+    while (status == 0 && (more = uni_batches_next(&batch, part, err)) > 0) {
         double numbers[1] = { (double)batch.size };
         status = uni_strategy_reduce_numbers(strategy, UNI_REPLICA_SUM, numbers, 1, err);
         mismatched += numbers[0] != (double)batch.global_size;
@@ -88,7 +91,7 @@ static int count_rows(uni_strategy *strategy, uni_batches *whole, uni_auto_shard
 
 static int train(uni_session *session, uni_value **result, uni_error *err)
 {
-    const uni_value *config = uni_session_config(session);
+    const uni_value *config = uni_session_info_of(session)->config;
     uni_strategy *strategy = NULL;
     uni_model *model = NULL;
     uni_batches *batches = NULL;
@@ -110,13 +113,13 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
             model, &(uni_compile_options){ .optimizer_name = "adam", .loss_name = "mse" }, err),
         done);
     UNI_TRY_GOTO(uni_strategy_place(strategy, model, err), done);
-    UNI_TRY_GOTO(uni_strategy_fit(strategy, model,
+    UNI_TRY_GOTO(uni_strategy_fit(&history, strategy, model,
                                   &(uni_fit_options){ .batches = batches,
                                                       .validation_batches = batches,
                                                       .epochs = 2,
                                                       .seed = 3,
                                                       .threads = 1 },
-                                  &history, err),
+                                  err),
                  done);
     status = uni_dict_take(*result, "loss", uni_value_copy(uni_dict_get(history, "loss")));
     if (status == 0)
@@ -147,7 +150,7 @@ static uni_value *config_for(const char *strategy, const char *files, bool by_fi
 
 static double number(const uni_result *result, int rank, const char *name)
 {
-    return uni_value_as_float(uni_dict_get(uni_result_returned(result, rank), name), -1);
+    return uni_value_as_float(uni_dict_get(uni_result_info_of(result)->returned[rank], name), -1);
 }
 
 static void same_as_the_whole(uni_program *program)
@@ -159,13 +162,15 @@ static void same_as_the_whole(uni_program *program)
         uni_result *many = native_run(program, workers[i], config_for("multi_worker", "", false));
         CHECK(number(many, 0, "rows") == SAMPLES);
         CHECK(number(many, 0, "mismatched") == 0);
-        CHECK(native_difference(uni_result_returned(one, 0), uni_result_returned(many, 0)) < 1e-4);
+        CHECK(native_difference(uni_result_info_of(one)->returned[0],
+                                uni_result_info_of(many)->returned[0]) < 1e-4);
         uni_result_free(many);
     }
     uni_result_free(one);
 }
 
-/* Seven files, the first of them a hundred times as long as the others: together more than what is kept in memory. Returns the rows. */
+/* Seven files, the first of them a hundred times as long as the others: together more than what is
+ * kept in memory. Returns the rows. */
 static int64_t write_files(const char *directory)
 {
     int64_t rows = 0;

@@ -12,8 +12,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "user"))
-import support  # noqa: E402
-from support import SOURCE, Skip, program, run  # noqa: E402
+import support
+from support import SOURCE, Skip, program, run
 
 # strategy: what starts the program, and how many devices it says
 STRATEGIES = {

@@ -1,6 +1,8 @@
 /*
- * factors_test.c - plain descent by several replicas gives what one gives, where a dense kernel is so large that the replicas of a process change it by their
- * factors (src/nn/model/share.c), and in the same run where they do not: small kernels, a last batch that is too small for all, weight decay, momentum, processes.
+ * factors_test.c - plain descent by several replicas gives what one gives, where a dense kernel is
+ * so large that the replicas of a process change it by their factors (src/nn/model/share.c), and in
+ * the same run where they do not: small kernels, a last batch that is too small for all, weight
+ * decay, momentum, processes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -69,14 +71,14 @@ static int train(worker *w, uni_error *err)
     if (status == 0)
         status = uni_strategy_place(w->strategy, model, err);
     if (status == 0)
-        status = uni_strategy_fit(w->strategy, model,
+        status = uni_strategy_fit(NULL, w->strategy, model,
                                   &(uni_fit_options){ .x = &columns[0],
                                                       .num_x = 1,
                                                       .y = &columns[1],
                                                       .num_y = 1,
                                                       .batch_size = 20,
                                                       .epochs = 3 },
-                                  NULL, err);
+                                  err);
     if (status == 0) {
         const float *weights = uni_parameters_weights(uni_model_parameters(model), &w->count);
         w->weights = malloc(w->count * sizeof *weights);

@@ -1,6 +1,7 @@
 /*
- * loops.c - loops of one's own under strategies: one function, the same weights to rounding under none, mirrored and multi_worker with 1, 2, 4 and 7
- * replicas; the two ways to scale a loss; reduce with both axes; metrics over all; what seed 002 warns of.
+ * loops.c - loops of one's own under strategies: one function, the same weights to rounding under
+ * none, mirrored and multi_worker with 1, 2, 4 and 7 replicas; the two ways to scale a loss; reduce
+ * with both axes; metrics over all; what seed 002 warns of.
  */
 #include <math.h>
 
@@ -20,7 +21,7 @@ typedef struct training {
 static uni_tensor *scale_loss(const training *t, uni_replica_context *replica, uni_tape *tape,
                               uni_tensor *each)
 {
-    int64_t global = uni_replica_global_batch(replica);
+    int64_t global = uni_replica_info_of(replica)->global_batch;
     if (strcmp(t->scaling, "sum") == 0)
         return uni_op_scale(tape, uni_op_sum(tape, each), 1.0f / (float)global, 0);
     if (strncmp(t->scaling, "mean", 4) == 0)
@@ -40,7 +41,8 @@ static uni_tensor *add_penalty(const training *t, uni_replica_context *replica, 
         return loss;
     uni_tensor *penalty = uni_model_regularization(t->model, tape);
     if (!plus || !plus[1])
-        penalty = uni_scale_regularization_loss(tape, penalty, uni_replica_count(replica));
+        penalty = uni_scale_regularization_loss(tape, penalty,
+                                                uni_replica_info_of(replica)->num_replicas);
     return uni_op_add(tape, loss, penalty);
 }
 
@@ -81,22 +83,22 @@ static int loop(training *t, uni_batches *data, uni_value *losses, uni_error *er
     for (uint64_t epoch = 0; epoch < EPOCHS; epoch++) {
         double total = 0;
         UNI_TRY(uni_batches_reset(data, epoch, err));
-        while ((got = uni_batches_next(data, &batch, err)) > 0) {
-            UNI_TRY(uni_strategy_run(t->strategy, train_step, t, &batch, &values, err));
-            UNI_TRY(uni_strategy_reduce(t->strategy, UNI_REPLICA_SUM, values, UNI_AXIS_NONE, &loss,
-                                        1, err));
+        while ((got = uni_batches_next(&batch, data, err)) > 0) {
+            UNI_TRY(uni_strategy_run(&values, t->strategy, train_step, t, &batch, err));
+            UNI_TRY(uni_strategy_reduce(&loss, 1, t->strategy, UNI_REPLICA_SUM, values,
+                                        UNI_AXIS_NONE, err));
             total += loss;
         }
         UNI_TRY(got);
         UNI_TRY(uni_list_take(losses, uni_value_float(total)));
     }
     UNI_TRY(uni_batches_reset(data, 0, err));
-    UNI_TRY(uni_batches_next(data, &batch, err) == 1 ? 0 : UNI_ESTATE);
+    UNI_TRY(uni_batches_next(&batch, data, err) == 1 ? 0 : UNI_ESTATE);
     /* The mean of all rows, whatever the parts' sizes. */
-    UNI_TRY(uni_strategy_run(t->strategy, errors_step, t, &batch, &values, err));
-    UNI_TRY(uni_strategy_reduce(t->strategy, UNI_REPLICA_MEAN, values, 0, &loss, 1, err));
+    UNI_TRY(uni_strategy_run(&values, t->strategy, errors_step, t, &batch, err));
+    UNI_TRY(uni_strategy_reduce(&loss, 1, t->strategy, UNI_REPLICA_MEAN, values, 0, err));
     UNI_TRY(uni_list_take(losses, uni_value_float(loss)));
-    UNI_TRY(uni_strategy_metric_result(t->strategy, t->error, &loss, err));
+    UNI_TRY(uni_strategy_metric_result(&loss, t->strategy, t->error, err));
     return uni_list_take(losses, uni_value_float(loss));
 }
 
@@ -133,7 +135,7 @@ static int set_up(training *t, const uni_value *config, uni_session *session, un
 static int train(uni_session *session, uni_value **result, uni_error *err)
 {
     float x[SAMPLES * FEATURES], y[SAMPLES];
-    const uni_value *config = uni_session_config(session);
+    const uni_value *config = uni_session_info_of(session)->config;
     training t = { 0 };
     uni_batches *whole = NULL, *mine = NULL, *again = NULL;
     int status;
@@ -147,8 +149,8 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
                      &(uni_columns_options){ .batch_size = BATCH, .shuffle = true, .seed = 3 },
                      err),
                  done);
-    UNI_TRY_GOTO(uni_strategy_distribute(t.strategy, whole, &mine, err), done);
-    UNI_TRY_GOTO(uni_strategy_distribute(t.strategy, mine, &again, err), done); /* not cut again */
+    UNI_TRY_GOTO(uni_strategy_distribute(&mine, t.strategy, whole, err), done);
+    UNI_TRY_GOTO(uni_strategy_distribute(&again, t.strategy, mine, err), done); /* not cut again */
     UNI_TRY_GOTO(loop(&t, again, losses, err), done);
     UNI_TRY_GOTO(native_return_weights(*result, t.model, err), done);
 done:
@@ -192,13 +194,13 @@ static void check_runs(uni_program *program, const uni_value *reference, const u
         CHECK(uni_dict_take(config, "strategy", uni_value_string(rows[i].strategy)) == 0);
         uni_result *result = native_run(program, rows[i].workers, config);
         for (int rank = 0; rank < rows[i].workers; rank++) {
-            double worst = native_difference(reference, uni_result_returned(result, rank));
+            double worst = native_difference(reference, uni_result_info_of(result)->returned[rank]);
             if (worst >= 2e-5)
                 fprintf(stderr, "%s with %d workers differs by %g\n", rows[i].strategy,
                         rows[i].workers, worst);
             CHECK(worst < 2e-5);
-            CHECK(native_difference(uni_result_returned(result, 0),
-                                    uni_result_returned(result, rank)) == 0);
+            CHECK(native_difference(uni_result_info_of(result)->returned[0],
+                                    uni_result_info_of(result)->returned[rank]) == 0);
         }
         uni_result_free(result);
     }
@@ -208,7 +210,7 @@ static void one_loop_any_strategy(uni_program *program)
 {
     uni_value *extra = uni_value_dict();
     uni_result *alone = native_run(program, 1, config_for("none", NULL, NULL));
-    check_runs(program, uni_result_returned(alone, 0), extra);
+    check_runs(program, uni_result_info_of(alone)->returned[0], extra);
     uni_result_free(alone);
     uni_value_free(extra);
 }
@@ -221,7 +223,7 @@ static void with_norm_and_frozen(uni_program *program)
     CHECK(uni_dict_take(config, "clip", uni_value_float(0.2)) == 0);
     CHECK(uni_dict_take(config, "frozen", uni_value_bool(true)) == 0);
     uni_result *alone = native_run(program, 1, config);
-    check_runs(program, uni_result_returned(alone, 0), extra);
+    check_runs(program, uni_result_info_of(alone)->returned[0], extra);
     uni_result_free(alone);
     uni_value_free(extra);
 }
@@ -234,8 +236,8 @@ static void two_ways_to_scale(uni_program *program)
         uni_result *sum = native_run(program, 1, config_for(strategies[i], "scaling", "sum")),
                    *average =
                        native_run(program, 1, config_for(strategies[i], "scaling", "average"));
-        CHECK(native_difference(uni_result_returned(sum, 0), uni_result_returned(average, 0)) <
-              1e-6);
+        CHECK(native_difference(uni_result_info_of(sum)->returned[0],
+                                uni_result_info_of(average)->returned[0]) < 1e-6);
         uni_result_free(sum);
         uni_result_free(average);
     }
@@ -246,7 +248,7 @@ static char *log_of(const uni_result *result)
 {
     static char text[8192];
     char path[512];
-    snprintf(path, sizeof path, "%s/logs/rank_0.log", uni_result_run_dir(result));
+    snprintf(path, sizeof path, "%s/logs/rank_0.log", uni_result_info_of(result)->run_dir);
     FILE *file = fopen(path, "re");
     CHECK(file);
     text[fread(text, 1, sizeof text - 1, file)] = 0;
@@ -288,8 +290,9 @@ static void refused(uni_program *program, const char *strategy, const char *key,
     uni_value *config = config_for(strategy, key, value);
     uni_trainer *trainer = scenario_trainer(
         program, (uni_trainer_options){ .num_workers = 1, .max_failures = UNI_NO_RETRIES });
-    CHECK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "train", .config = config },
-                          NULL, &err) == UNI_EFUNCTION);
+    CHECK(uni_trainer_fit(NULL, trainer,
+                          &(uni_run_options){ .function = "train", .config = config },
+                          &err) == UNI_EFUNCTION);
     CHECK_CONTAINS(err.message, sentence);
     uni_value_free(config);
     uni_trainer_free(trainer);
@@ -315,7 +318,7 @@ static int late_step(uni_replica_context *replica, const uni_batch *batch, void 
                      uni_error *err)
 {
     training *t = context;
-    if (uni_replica_id(replica) == 0)
+    if (uni_replica_info_of(replica)->id == 0)
         scenario_sleep_ms(20);
     uni_tape *tape = uni_replica_begin(replica, t->model, true, 3);
     uni_tensor *x = uni_tape_input_column(tape, &batch->x[0]),
@@ -323,11 +326,12 @@ static int late_step(uni_replica_context *replica, const uni_batch *batch, void 
     uni_tensor *each =
         uni_loss_per_example(t->loss, tape, y, uni_model_call(t->model, tape, x), NULL);
     uni_tensor *loss =
-        uni_compute_average_loss(tape, each, NULL, uni_replica_global_batch(replica));
+        uni_compute_average_loss(tape, each, NULL, uni_replica_info_of(replica)->global_batch);
     return uni_replica_apply_gradients(replica, loss, t->optimizer, err);
 }
 
-/* Nothing in this model makes replicas meet before the update, which needs the whole gradient: the first replica comes last. */
+/* Nothing in this model makes replicas meet before the update, which needs the whole gradient: the
+ * first replica comes last. */
 static void first_replica_is_late(uni_program *program)
 {
     float x[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
@@ -353,9 +357,9 @@ static void first_replica_is_late(uni_program *program)
                                  &(uni_columns_options){ .batch_size = 4 }, &err),
              &err);
     CHECK_OK(uni_strategy_pass(
-                 t.strategy,
+                 NULL, NULL, t.strategy,
                  &(uni_pass_options){ .function = late_step, .context = &t, .batches = batches },
-                 NULL, NULL, &err),
+                 &err),
              &err);
     CHECK(uni_optimizer_iterations(t.optimizer) == 2);
     uni_batches_free(batches);

@@ -1,6 +1,7 @@
 /*
- * mistakes.c - ranks that do not have the same (models, optimizers, data, epochs), an error of one rank, passes without data, data that each rank cut for itself. Ranks are
- * threads here: every one of them must end, with a sentence that says whose mistake it is.
+ * mistakes.c - ranks that do not have the same (models, optimizers, data, epochs), an error of one
+ * rank, passes without data, data that each rank cut for itself. Ranks are threads here: every one
+ * of them must end, with a sentence that says whose mistake it is.
  */
 #include <math.h>
 #include <pthread.h>
@@ -66,7 +67,7 @@ static int step(uni_replica_context *replica, const uni_batch *batch, void *cont
     uni_tensor *each =
         uni_loss_per_example(m->each, tape, uni_tape_input_column(tape, &batch->y[0]), y, NULL);
     uni_tensor *loss =
-        uni_compute_average_loss(tape, each, NULL, uni_replica_global_batch(replica));
+        uni_compute_average_loss(tape, each, NULL, uni_replica_info_of(replica)->global_batch);
     UNI_TRY(uni_replica_apply_gradients(replica, loss, m->optimizer, err));
     return uni_replica_return(replica, loss, err);
 }
@@ -81,7 +82,7 @@ static int run_fit(member *m, const uni_column *columns, uni_error *err)
         err));
     m->optimizer = NULL; /* taken */
     UNI_TRY(uni_strategy_place(m->strategy, m->model, err));
-    return uni_strategy_fit(m->strategy, m->model,
+    return uni_strategy_fit(NULL, m->strategy, m->model,
                             &(uni_fit_options){ .x = &columns[0],
                                                 .num_x = 1,
                                                 .y = &columns[1],
@@ -89,7 +90,7 @@ static int run_fit(member *m, const uni_column *columns, uni_error *err)
                                                 .batch_size = BATCH,
                                                 .epochs = is(m, "epochs") && other ? 3 : 2,
                                                 .threads = 1 },
-                            NULL, err);
+                            err);
 }
 
 static int run_loop(member *m, const uni_column *columns, uni_error *err)
@@ -107,13 +108,13 @@ static int run_loop(member *m, const uni_column *columns, uni_error *err)
                                                     .drop_remainder = is(m, "empty") },
                             err),
         done);
-    UNI_TRY_GOTO(uni_strategy_distribute_dataset(m->strategy, whole,
-                                                 cut ? UNI_SHARD_OFF : UNI_SHARD_AUTO, &mine, err),
+    UNI_TRY_GOTO(uni_strategy_distribute_dataset(&mine, m->strategy, whole,
+                                                 cut ? UNI_SHARD_OFF : UNI_SHARD_AUTO, err),
                  done);
     CHECK(err->code == 0); /* nothing went wrong, so nothing is said */
     uni_pass_options pass = { .function = step, .context = m, .batches = mine };
-    status = uni_strategy_pass(m->strategy, &pass, &m->loss, NULL, err);
-    int again = status < 0 ? uni_strategy_pass(m->strategy, &pass, &m->loss, NULL, &m->again) : 0;
+    status = uni_strategy_pass(&m->loss, NULL, m->strategy, &pass, err);
+    int again = status < 0 ? uni_strategy_pass(&m->loss, NULL, m->strategy, &pass, &m->again) : 0;
     CHECK(status == 0 || again < 0);
 done:
     uni_batches_free(mine);
@@ -121,7 +122,8 @@ done:
     return status;
 }
 
-/* Samples [begin, end) of every batch of the whole: what a user who cuts for himself gives rank by rank. */
+/* Samples [begin, end) of every batch of the whole: what a user who cuts for himself gives rank by
+ * rank. */
 static void cut_for_rank(const member *m, float *x, float *y, int64_t *samples)
 {
     int64_t kept = 0, half = BATCH / RANKS;
@@ -252,16 +254,17 @@ static void pass_without_data(uni_program *program)
     uni_strategy *none = NULL;
     uni_error err = { 0 };
     CHECK_OK(uni_strategy_none(&none, &err), &err);
-    CHECK(uni_strategy_pass(none, &(uni_pass_options){ .function = step }, NULL, NULL, &err) ==
+    CHECK(uni_strategy_pass(NULL, NULL, none, &(uni_pass_options){ .function = step }, &err) ==
           UNI_EINVAL);
     CHECK_CONTAINS(err.message, "needs its function and its batches");
-    CHECK(uni_strategy_reduce(none, UNI_REPLICA_SUM, NULL, UNI_AXIS_NONE, &alone.loss, 1, &err) ==
+    CHECK(uni_strategy_reduce(&alone.loss, 1, none, UNI_REPLICA_SUM, NULL, UNI_AXIS_NONE, &err) ==
           UNI_EINVAL);
     CHECK_CONTAINS(err.message, "there are no values");
     uni_strategy_free(none);
 }
 
-/* Who cuts the data for himself gets the weights of the whole: the global batch is what all ranks have. */
+/* Who cuts the data for himself gets the weights of the whole: the global batch is what all ranks
+ * have. */
 static void cut_by_the_user(uni_program *program)
 {
     member whole[RANKS], cut[RANKS];

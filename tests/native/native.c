@@ -7,7 +7,8 @@
 
 int native_model(uni_model **out, bool frozen, uni_error *err)
 {
-    /* tanh: behind a relu that is always on, batch normalisation makes a bias' gradient nothing but rounding, which Adam makes large. */
+    /* tanh: behind a relu that is always on, batch normalisation makes a bias' gradient nothing but
+     * rounding, which Adam makes large. */
     uni_dense_options first = { .activation = "tanh", .kernel_regularizer = { .l2 = 0.01f } };
     uni_layer *table = uni_layer_dense(12, &first);
     UNI_TRY(uni_sequential_new(
@@ -50,8 +51,8 @@ uni_result *native_run(uni_program *program, int workers, uni_value *config)
     uni_log_level_set(UNI_LOG_ERROR);
     uni_trainer *trainer =
         scenario_trainer(program, (uni_trainer_options){ .num_workers = workers });
-    CHECK_OK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "train", .config = config },
-                             &result, &err),
+    CHECK_OK(uni_trainer_fit(&result, trainer,
+                             &(uni_run_options){ .function = "train", .config = config }, &err),
              &err);
     uni_value_free(config);
     uni_trainer_free(trainer);
@@ -78,6 +79,6 @@ double native_difference(const uni_value *a, const uni_value *b)
 int native_return_weights(uni_value *result, const uni_model *model, uni_error *err)
 {
     uni_value *weights = NULL;
-    UNI_TRY(uni_model_get_weights(model, &weights, err));
+    UNI_TRY(uni_model_get_weights(&weights, model, err));
     return uni_dict_take(result, "weights", weights);
 }

@@ -1,5 +1,6 @@
 /*
- * native.h - what the scenarios of native workers share: a small noisy model, its data, running it under a strategy, comparing what came out.
+ * native.h - what the scenarios of native workers share: a small noisy model, its data, running it
+ * under a strategy, comparing what came out.
  */
 #ifndef UNISONO_TESTS_NATIVE_H
 #define UNISONO_TESTS_NATIVE_H
@@ -13,7 +14,8 @@
 #define EPOCHS 3
 #define BATCH 32
 
-/* Dense, batch normalisation, dropout, dense, with a regulariser; not compiled. frozen: the first layer is. */
+/* Dense, batch normalisation, dropout, dense, with a regulariser; not compiled. frozen: the first
+ * layer is. */
 int native_model(uni_model **out, bool frozen, uni_error *err) UNI_MUST_USE;
 void native_data(float *x, float *y);
 uni_column native_x(const float *x), native_y(const float *y);

@@ -1,6 +1,7 @@
 /*
- * servers.c - parameter servers as users run them: the same result as one process in synchronous mode, by fit and by passes, other numbers of servers after a
- * checkpoint, staleness within its bound, mistakes. Deaths are in server_deaths.c.
+ * servers.c - parameter servers as users run them: the same result as one process in synchronous
+ * mode, by fit and by passes, other numbers of servers after a checkpoint, staleness within its
+ * bound, mistakes. Deaths are in server_deaths.c.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -13,11 +14,11 @@ static void compare_with_one(uni_program *program, const char *function, const i
                              size_t num_counts)
 {
     uni_result *alone = servers_run(program, function, 1, 0, servers_config("none", true), NULL);
-    const uni_value *a = uni_result_returned(alone, 0);
+    const uni_value *a = uni_result_info_of(alone)->returned[0];
     for (size_t i = 0; i < num_counts; i++) {
         uni_result *served = servers_run(program, function, counts[i][0], counts[i][1],
                                          servers_config("parameter_server:sync", true), NULL);
-        const uni_value *b = uni_result_returned(served, 0);
+        const uni_value *b = uni_result_info_of(served)->returned[0];
         double worst = servers_difference(a, b, EPOCHS);
         if (worst >= 2e-5)
             fprintf(stderr, "%s: %d workers and %d servers differ from one process by %g\n",
@@ -49,7 +50,7 @@ static void asynchronous_converges(uni_program *program)
         CHECK(uni_dict_take(config, "epochs", uni_value_int(40)) == 0);
         CHECK(uni_dict_take(config, "optimizer", uni_value_string("rmsprop")) == 0);
         uni_result *result = servers_run(program, "train", 2, 2, config, NULL);
-        const uni_value *returned = uni_result_returned(result, 0),
+        const uni_value *returned = uni_result_info_of(result)->returned[0],
                         *stats = uni_dict_get(returned, "stats"),
                         *histogram = uni_dict_get(stats, "staleness");
         /* Every batch of every epoch is one update, each sample counted once. */
@@ -71,27 +72,29 @@ static void checkpoint_in_other_numbers(uni_program *program)
     for (int i = 0; i < 4; i++) {
         uni_value *config = servers_config(servers[i] ? "parameter_server:sync" : "none", true);
         CHECK(uni_dict_take(config, "epochs", uni_value_int(2 * (i + 1))) == 0);
-        uni_result *part = servers_run(program, "train", servers[i] ? 2 : 1, servers[i], config,
-                                       before ? uni_result_latest_checkpoint(before) : NULL);
+        uni_result *part =
+            servers_run(program, "train", servers[i] ? 2 : 1, servers[i], config,
+                        before ? uni_result_info_of(before)->latest_checkpoint : NULL);
         uni_result_free(before);
         before = part;
     }
-    CHECK(servers_difference(uni_result_returned(alone, 0), uni_result_returned(before, 0), 0) <
-          2e-5);
+    CHECK(servers_difference(uni_result_info_of(alone)->returned[0],
+                             uni_result_info_of(before)->returned[0], 0) < 2e-5);
     uni_result_free(before);
     uni_result_free(alone);
 }
 
-/* From a checkpoint of the last epoch on there is nothing to do, and no worker takes that for data without a row. */
+/* From a checkpoint of the last epoch on there is nothing to do, and no worker takes that for data
+ * without a row. */
 static void resumed_at_the_end(uni_program *program)
 {
     static const char *const names[] = { "parameter_server:sync", "parameter_server" };
     uni_result *whole = servers_run(program, "train", 2, 1, servers_config(names[0], false), NULL);
     for (size_t i = 0; i < 2; i++) {
         uni_result *again = servers_run(program, "train", 2, 1, servers_config(names[i], false),
-                                        uni_result_latest_checkpoint(whole));
-        CHECK(servers_difference(uni_result_returned(whole, 0), uni_result_returned(again, 0), 0) ==
-              0);
+                                        uni_result_info_of(whole)->latest_checkpoint);
+        CHECK(servers_difference(uni_result_info_of(whole)->returned[0],
+                                 uni_result_info_of(again)->returned[0], 0) == 0);
         uni_result_free(again);
     }
     uni_result_free(whole);
@@ -105,7 +108,7 @@ static void loop_of_ones_own(uni_program *program)
         uni_value *config = servers_config(names[i], false);
         bool synchronous = i == 2;
         uni_result *result = servers_run(program, "own_loop", 2, 2, config, NULL);
-        const uni_value *returned = uni_result_returned(result, 0);
+        const uni_value *returned = uni_result_info_of(result)->returned[0];
         CHECK(servers_number(returned, "losses", 29) < 0.3 * servers_number(returned, "losses", 0));
         /* 5 calls a round: synchronous steps of 2 with one empty part. */
         CHECK(uni_dict_get_int(uni_dict_get(returned, "stats"), "updates", 0) ==
@@ -116,7 +119,8 @@ static void loop_of_ones_own(uni_program *program)
     }
 }
 
-/* A value that is fetched, or a call that is waited for by asking, without a join: in synchronous mode that waited for parts which nobody had scheduled. */
+/* A value that is fetched, or a call that is waited for by asking, without a join: in synchronous
+ * mode that waited for parts which nobody had scheduled. */
 static void one_call_at_a_time(uni_program *program)
 {
     static const char *const names[] = { "parameter_server:sync", "parameter_server",
@@ -127,7 +131,7 @@ static void one_call_at_a_time(uni_program *program)
         CHECK(uni_dict_take(config, "rounds", uni_value_int(2)) == 0);
         CHECK(uni_dict_take(config, "late_ms", uni_value_int(100)) == 0);
         uni_result *result = servers_run(program, "own_loop", 3, 2, config, NULL);
-        const uni_value *stats = uni_dict_get(uni_result_returned(result, 0), "stats");
+        const uni_value *stats = uni_dict_get(uni_result_info_of(result)->returned[0], "stats");
         CHECK(uni_dict_get_int(stats, "updates", 0) == (i == 0 ? 3 + 2 * 2 : 4 + 2 * 5));
         uni_result_free(result);
     }
@@ -143,7 +147,7 @@ static void passes_are_one_process(uni_program *program)
         uni_value *config = servers_config(names[i], false);
         CHECK(uni_dict_take(config, "epochs", uni_value_int(30)) == 0);
         uni_result *free_run = servers_run(program, "pass_loop", 2, 1, config, NULL);
-        const uni_value *c = uni_result_returned(free_run, 0);
+        const uni_value *c = uni_result_info_of(free_run)->returned[0];
         CHECK(uni_dict_get_int(c, "iterations", 0) == 30 * 4);
         CHECK(servers_number(c, "val_loss", 29) < servers_number(c, "val_loss", 0));
         uni_result_free(free_run);
@@ -151,7 +155,8 @@ static void passes_are_one_process(uni_program *program)
     CHECK(scenario_nothing_left(scenario_storage()));
 }
 
-/* One part of a synchronous step fails before the others have their batch statistics: its error comes out, and nobody hangs. */
+/* One part of a synchronous step fails before the others have their batch statistics: its error
+ * comes out, and nobody hangs. */
 static void failing_part(uni_program *program)
 {
     uni_error err = { 0 };
@@ -161,14 +166,16 @@ static void failing_part(uni_program *program)
     uni_trainer *trainer = scenario_trainer(
         program,
         (uni_trainer_options){ .num_workers = 2, .servers = 2, .max_failures = UNI_NO_RETRIES });
-    CHECK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "pass_loop", .config = config },
-                          NULL, &err) == UNI_EFUNCTION);
+    CHECK(uni_trainer_fit(NULL, trainer,
+                          &(uni_run_options){ .function = "pass_loop", .config = config },
+                          &err) == UNI_EFUNCTION);
     CHECK_CONTAINS(err.message, "this part was asked to fail");
     uni_value_free(config);
     uni_trainer_free(trainer);
 }
 
-/* A program may go on after a pass that failed in the middle: nobody waits for what was left of it. */
+/* A program may go on after a pass that failed in the middle: nobody waits for what was left of
+ * it. */
 static void after_a_failed_pass(uni_program *program)
 {
     static const char *const strategies[] = { "parameter_server:sync", "parameter_server",
@@ -182,16 +189,17 @@ static void after_a_failed_pass(uni_program *program)
         uni_trainer *trainer = scenario_trainer(
             program, (uni_trainer_options){
                          .num_workers = 2, .servers = 2, .max_failures = UNI_NO_RETRIES });
-        CHECK_OK(uni_trainer_fit(trainer,
+        CHECK_OK(uni_trainer_fit(NULL, trainer,
                                  &(uni_run_options){ .function = "pass_loop", .config = config },
-                                 NULL, &err),
+                                 &err),
                  &err);
         uni_value_free(config);
         uni_trainer_free(trainer);
     }
 }
 
-/* A worker that comes when all is done ends by itself, too: it waited for the others until it was killed. */
+/* A worker that comes when all is done ends by itself, too: it waited for the others until it was
+ * killed. */
 static void late_member(uni_program *program)
 {
     uni_value *config = servers_config("parameter_server", false);
@@ -215,11 +223,11 @@ static void sidecar_evaluates(uni_program *program)
     uni_log_level_set(UNI_LOG_ERROR);
     uni_trainer *trainer = scenario_trainer(
         program, (uni_trainer_options){ .num_workers = 2, .servers = 1, .evaluators = 1 });
-    CHECK_OK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "train", .config = config },
-                             &result, &err),
+    CHECK_OK(uni_trainer_fit(&result, trainer,
+                             &(uni_run_options){ .function = "train", .config = config }, &err),
              &err);
-    const uni_value *history = uni_result_returned(result, 0),
-                    *seen = uni_result_returned(result, 4);
+    const uni_value *history = uni_result_info_of(result)->returned[0],
+                    *seen = uni_result_info_of(result)->returned[4];
     size_t count = uni_list_size(seen);
     CHECK(count >= 1 && count <= EPOCHS);
     for (size_t i = 0; i < count; i++) {
@@ -245,8 +253,8 @@ static void no_seed_is_the_models(uni_program *program)
         CHECK(uni_dict_take(configs[i], "seed", uni_value_int(0)) == 0);
     uni_result *alone = servers_run(program, "train", 1, 0, configs[0], NULL);
     uni_result *served = servers_run(program, "train", 2, 1, configs[1], NULL);
-    CHECK(servers_difference(uni_result_returned(alone, 0), uni_result_returned(served, 0),
-                             EPOCHS) < 2e-5);
+    CHECK(servers_difference(uni_result_info_of(alone)->returned[0],
+                             uni_result_info_of(served)->returned[0], EPOCHS) < 2e-5);
     uni_result_free(served);
     uni_result_free(alone);
 }
@@ -272,8 +280,9 @@ static void mistakes_are_told(uni_program *program)
             scenario_trainer(program, (uni_trainer_options){ .num_workers = cases[i].workers,
                                                              .servers = cases[i].servers,
                                                              .max_failures = UNI_NO_RETRIES });
-        CHECK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "train", .config = config },
-                              NULL, &err) == UNI_EFUNCTION);
+        CHECK(uni_trainer_fit(NULL, trainer,
+                              &(uni_run_options){ .function = "train", .config = config },
+                              &err) == UNI_EFUNCTION);
         CHECK_CONTAINS(err.message, cases[i].sentence);
         uni_value_free(config);
         uni_trainer_free(trainer);
@@ -300,7 +309,7 @@ static void member_that_leaves(uni_program *program)
             program, (uni_trainer_options){
                          .num_workers = 2, .servers = 1, .max_failures = UNI_NO_RETRIES });
         uni_run_options run = { .function = "train", .config = config, .time_limit = 60 };
-        CHECK(uni_trainer_fit(trainer, &run, NULL, &err) == UNI_EFUNCTION);
+        CHECK(uni_trainer_fit(NULL, trainer, &run, &err) == UNI_EFUNCTION);
         CHECK_CONTAINS(err.message, "the coordinator waits for");
         CHECK_CONTAINS(err.message, names[i]);
         uni_value_free(config);
@@ -317,8 +326,9 @@ static void poison_is_given_up(uni_program *program)
     uni_log_level_set(UNI_LOG_ERROR);
     uni_trainer *trainer = scenario_trainer(
         program, (uni_trainer_options){ .num_workers = 1, .servers = 1, .max_failures = 1 });
-    CHECK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "own_loop", .config = config },
-                          NULL, &err) == UNI_EWORKER);
+    CHECK(uni_trainer_fit(NULL, trainer,
+                          &(uni_run_options){ .function = "own_loop", .config = config },
+                          &err) == UNI_EWORKER);
     CHECK_CONTAINS(err.message, "signal 9");
     CHECK_CONTAINS(err.message, "within a second of its start");
     uni_value_free(config);
@@ -340,7 +350,7 @@ static void roles_in_the_environment(uni_program *program)
     uni_trainer *trainer = scenario_trainer(
         program, (uni_trainer_options){
                      .num_workers = 2, .servers = 1, .evaluators = 1, .backend = "tensorflow" });
-    CHECK_OK(uni_trainer_plan(trainer, NULL, &plan, &err), &err);
+    CHECK_OK(uni_trainer_plan(&plan, trainer, NULL, &err), &err);
     const uni_value *workers = uni_dict_get(plan, "workers");
     CHECK(uni_list_size(workers) == 5);
     for (size_t i = 0; i < 5; i++) {

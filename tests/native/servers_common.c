@@ -5,10 +5,13 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unisono/experimental/evaluator.h>
+#include <unisono/experimental/coordinator.h>
 
 #include "weights.h"
 
-/* Batch normalisation and dropout make it noisy; plain is a well-posed fit that ends near zero whatever the order of updates. */
+/* Batch normalisation and dropout make it noisy; plain is a well-posed fit that ends near zero
+ * whatever the order of updates. */
 int servers_make_model(uni_model **out, bool noisy, const char *optimizer, int accumulate,
                        uni_error *err)
 {
@@ -64,12 +67,12 @@ static int note_evaluation(void *context, const uni_evaluation *evaluation, uni_
 
 static int train(uni_session *session, uni_value **result, uni_error *err)
 {
-    static const uni_fit_callback_class slow_class = { .name = "slow", .batch_end = pause_batch };
+    static const uni_callback_class slow_class = { .name = "slow", .batch_end = pause_batch };
     float x[SAMPLES * FEATURES], y[SAMPLES];
-    const uni_value *config = uni_session_config(session);
+    const uni_value *config = uni_session_info_of(session)->config;
     uni_strategy *strategy = NULL;
     uni_model *model = NULL;
-    uni_fit_callback *callbacks[2] = { NULL, NULL };
+    uni_callback *callbacks[2] = { NULL, NULL };
     uni_value *history = NULL, *weights = NULL, *stats = NULL;
     int status, epoch = 0, pause = (int)uni_dict_get_int(config, "pause_ms", 0);
     bool noisy = uni_dict_get_bool(config, "noisy", false);
@@ -77,7 +80,7 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
     uni_column columns[2] = { uni_column_view(UNI_F32, 2, (const int64_t[]){ SAMPLES, FEATURES },
                                               x),
                               uni_column_view(UNI_F32, 2, (const int64_t[]){ SAMPLES, 1 }, y) };
-    if (strcmp(uni_session_role(session), "evaluator") == 0) {
+    if (strcmp(uni_session_info_of(session)->role, "evaluator") == 0) {
         UNI_TRY_GOTO(servers_make_model(&model, noisy, "adam", 0, err), done);
         *result = uni_value_list();
         status = uni_session_evaluate(
@@ -95,9 +98,9 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
             err);
         goto done;
     }
-    if (uni_session_world_rank(session) == 2)
+    if (uni_session_info_of(session)->world_rank == 2)
         scenario_sleep_ms((int)uni_dict_get_int(config, "late_ms", 0));
-    if (uni_session_world_rank(session) == 0)
+    if (uni_session_info_of(session)->world_rank == 0)
         scenario_sleep_ms((int)uni_dict_get_int(config, "chief_late_ms", 0));
     const char *named = uni_dict_get_string(config, "strategy", "none");
     bool together = strcmp(named, "parameter_server:sync") == 0;
@@ -113,12 +116,12 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
     UNI_TRY_GOTO(servers_make_model(&model, noisy, uni_dict_get_string(config, "optimizer", "adam"),
                                     (int)uni_dict_get_int(config, "accumulate", 0), err),
                  done);
-    UNI_TRY_GOTO(uni_session_restore_model(session, model, &epoch, err), done);
+    UNI_TRY_GOTO(uni_session_restore_model(&epoch, session, model, err), done);
     UNI_TRY_GOTO(uni_strategy_place(strategy, model, err), done);
-    if (uni_session_world_rank(session) == uni_dict_get_int(config, "leaves", -1))
+    if (uni_session_info_of(session)->world_rank == uni_dict_get_int(config, "leaves", -1))
         goto done;
     UNI_TRY_GOTO(uni_callback_report_checkpoint(&callbacks[0], session, 1, err), done);
-    UNI_TRY_GOTO(uni_fit_callback_new(&callbacks[1], &slow_class, &pause, err), done);
+    UNI_TRY_GOTO(uni_callback_new(&callbacks[1], &slow_class, &pause, err), done);
     uni_fit_options options = { .x = &columns[0],
                                 .num_x = 1,
                                 .y = &columns[1],
@@ -132,12 +135,12 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
                                 .num_callbacks = pause > 0 ? 2 : 1,
                                 .validation_x = &columns[0],
                                 .validation_y = &columns[1] };
-    UNI_TRY_GOTO(uni_strategy_fit(strategy, model, &options, &history, err), done);
-    if (!uni_strategy_is_chief(strategy)) {
+    UNI_TRY_GOTO(uni_strategy_fit(&history, strategy, model, &options, err), done);
+    if (!uni_strategy_info_of(strategy)->is_chief) {
         status = 0;
         goto done;
     }
-    UNI_TRY_GOTO(uni_model_get_weights(model, &weights, err), done);
+    UNI_TRY_GOTO(uni_model_get_weights(&weights, model, err), done);
     *result = uni_value_dict();
     status = uni_dict_take(*result, "weights", weights);
     for (int i = 0; i < 2; i++) { /* without an epoch there are none */
@@ -147,12 +150,12 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
     }
     status |= uni_dict_take(*result, "iterations",
                             uni_value_int(uni_optimizer_iterations(uni_model_optimizer(model))));
-    if (uni_strategy_server_stats(strategy, &stats, NULL) == 0)
+    if (uni_strategy_server_stats(&stats, strategy, NULL) == 0)
         status |= uni_dict_take(*result, "stats", stats);
 done:
     uni_value_free(history);
     for (int i = 0; i < 2; i++)
-        uni_fit_callback_free(callbacks[i]);
+        uni_callback_free(callbacks[i]);
     uni_model_free(model);
     uni_strategy_free(strategy);
     return status;
@@ -177,9 +180,10 @@ static int pass_step(uni_replica_context *replica, const uni_batch *batch, passe
     uni_tensor *y = uni_model_call(p->model, tape, uni_tape_input_column(tape, &batch->x[0]));
     uni_tensor *each = uni_loss_per_example(p->loss, tape, target, y, NULL);
     uni_tensor *loss =
-        uni_compute_average_loss(tape, each, NULL, uni_replica_global_batch(replica));
-    /* After its batch statistics were asked for, or before. Without steps in common one worker may do all of a short pass: there any fails. */
-    if (p->fail && (p->goes_on || uni_replica_id(replica) == 1))
+        uni_compute_average_loss(tape, each, NULL, uni_replica_info_of(replica)->global_batch);
+    /* After its batch statistics were asked for, or before. Without steps in common one worker may
+     * do all of a short pass: there any fails. */
+    if (p->fail && (p->goes_on || uni_replica_info_of(replica)->id == 1))
         return uni_error_set(err, UNI_EINVAL, "this part was asked to fail");
     if (training)
         UNI_TRY(uni_replica_apply_gradients(replica, loss, p->optimizer, err));
@@ -209,24 +213,24 @@ static int pass_epochs(passes *p, uni_session *session, uni_batches *batches, in
     for (int i = 0; i < 2 * epochs && status == 0; i++) {
         double value = 0;
         uni_metric_reset(p->metric);
-        status = uni_strategy_pass(p->strategy,
+        status = uni_strategy_pass(NULL, NULL, p->strategy,
                                    &(uni_pass_options){ .function = i % 2 ? pass_valid : pass_train,
                                                         .context = p,
                                                         .batches = batches,
                                                         .epoch = i % 2 ? 0 : (uint64_t)(i / 2),
                                                         .metrics = &p->metric,
                                                         .num_metrics = 1 },
-                                   NULL, NULL, err);
+                                   err);
         if (p->goes_on && i == 0) {
-            bool failed = status < 0 || !uni_strategy_is_chief(p->strategy);
+            bool failed = status < 0 || !uni_strategy_info_of(p->strategy)->is_chief;
             status = failed ? 0 : uni_error_set(err, UNI_ESTATE, "the first pass did not fail");
             p->fail = false;
         }
         if (status == 0)
-            status = uni_strategy_metric_result(p->strategy, p->metric, &value, err);
+            status = uni_strategy_metric_result(&value, p->strategy, p->metric, err);
         if (status == 0)
             status = uni_list_take(losses[i % 2], uni_value_float(value));
-        if (status == 0 && i == 1 && uni_strategy_is_chief(p->strategy))
+        if (status == 0 && i == 1 && uni_strategy_info_of(p->strategy)->is_chief)
             status =
                 uni_session_report(session, NULL, &(uni_checkpoint_source){ .dict = sign }, err);
         if (pause > 0)
@@ -241,7 +245,7 @@ static int pass_epochs(passes *p, uni_session *session, uni_batches *batches, in
 static int pass_loop(uni_session *session, uni_value **result, uni_error *err)
 {
     float x[SAMPLES * FEATURES], y[SAMPLES];
-    const uni_value *config = uni_session_config(session);
+    const uni_value *config = uni_session_info_of(session)->config;
     passes p = { .fail = uni_dict_get_bool(config, "fail", false),
                  .goes_on = uni_dict_get_bool(config, "goes_on", false) };
     uni_batches *batches = NULL, *mine = NULL;
@@ -269,15 +273,15 @@ static int pass_loop(uni_session *session, uni_value **result, uni_error *err)
                      &batches, 1, &columns[0], 1, &columns[1], NULL,
                      &(uni_columns_options){ .batch_size = 32, .shuffle = true, .seed = 3 }, err),
                  done);
-    UNI_TRY_GOTO(uni_strategy_distribute(p.strategy, batches, &mine, err), done);
+    UNI_TRY_GOTO(uni_strategy_distribute(&mine, p.strategy, batches, err), done);
     UNI_TRY_GOTO(pass_epochs(&p, session, mine, (int)uni_dict_get_int(config, "epochs", EPOCHS),
                              (int)uni_dict_get_int(config, "pause_ms", 0), *result, err),
                  done);
-    UNI_TRY_GOTO(uni_model_get_weights(p.model, &weights, err), done);
+    UNI_TRY_GOTO(uni_model_get_weights(&weights, p.model, err), done);
     status = uni_dict_take(*result, "weights", weights);
     status |=
         uni_dict_take(*result, "iterations", uni_value_int(uni_optimizer_iterations(p.optimizer)));
-    if (uni_strategy_server_stats(p.strategy, &stats, NULL) == 0)
+    if (uni_strategy_server_stats(&stats, p.strategy, NULL) == 0)
         status |= uni_dict_take(*result, "stats", stats);
 done:
     uni_batches_free(mine);
@@ -312,10 +316,10 @@ uni_result *servers_run(uni_program *program, const char *function, int workers,
     uni_log_level_set(UNI_LOG_ERROR);
     uni_trainer *trainer = scenario_trainer(
         program, (uni_trainer_options){ .num_workers = workers, .servers = servers });
-    CHECK_OK(uni_trainer_fit(trainer,
+    CHECK_OK(uni_trainer_fit(&result, trainer,
                              &(uni_run_options){
                                  .function = function, .config = config, .from_checkpoint = from },
-                             &result, &err),
+                             &err),
              &err);
     uni_value_free(config);
     uni_trainer_free(trainer);

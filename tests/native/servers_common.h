@@ -1,9 +1,9 @@
 /*
- * servers_common.h - what the scenarios of parameter servers share: train functions ("train": fit, "own_loop": a coordinator's calls, "pass_loop": passes),
- * running them, comparing what came out.
+ * servers_common.h - what the scenarios of parameter servers share: train functions ("train": fit,
+ * "own_loop": a coordinator's calls, "pass_loop": passes), running them, comparing what came out.
  *
- * Config of the functions: "strategy", "noisy" (dropout, batch normalisation, a regulariser; otherwise a well-posed line), "epochs", "pause_ms", and what each
- * scenario sets besides.
+ * Config of the functions: "strategy", "noisy" (dropout, batch normalisation, a regulariser;
+ * otherwise a well-posed line), "epochs", "pause_ms", and what each scenario sets besides.
  */
 #ifndef UNISONO_TESTS_SERVERS_COMMON_H
 #define UNISONO_TESTS_SERVERS_COMMON_H

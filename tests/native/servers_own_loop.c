@@ -1,9 +1,11 @@
 /*
- * servers_own_loop.c - the train function "own_loop": a coordinator that schedules calls of a step function, with arrays in its results, calls that fail and calls that are alone.
+ * servers_own_loop.c - the train function "own_loop": a coordinator that schedules calls of a step
+ * function, with arrays in its results, calls that fail and calls that are alone.
  */
 #include <math.h>
 #include <signal.h>
 #include <string.h>
+#include <unisono/experimental/coordinator.h>
 
 #include "servers_common.h"
 
@@ -33,7 +35,7 @@ static int make_dataset(void *context, int worker, int num_workers, uni_batches 
 static int train_step(uni_step_context *step, const uni_value *arguments, uni_value **result,
                       uni_error *err)
 {
-    loop *l = uni_step_context_of(step);
+    loop *l = uni_step_info_of(step)->context;
     uni_batch batch;
     if (uni_dict_get_bool(arguments, "poison", false))
         raise(SIGKILL);
@@ -41,7 +43,7 @@ static int train_step(uni_step_context *step, const uni_value *arguments, uni_va
         return uni_error_set(err, UNI_EINVAL, "this call was asked to fail");
     if (uni_dict_get_bool(arguments, "no_number", false))
         return uni_step_push(step, l->gradients, NAN, err);
-    UNI_TRY(uni_step_next(step, "train", &batch, err));
+    UNI_TRY(uni_step_next(&batch, step, "train", err));
     UNI_TRY(uni_step_pull(step, err));
     uni_tape_begin(l->tape, &(uni_step){ .training = true, .gradients = l->gradients });
     uni_tensor *y = uni_model_call(l->model, l->tape, uni_tape_input_column(l->tape, &batch.x[0]));
@@ -62,26 +64,27 @@ static int train_step(uni_step_context *step, const uni_value *arguments, uni_va
     return status;
 }
 
-/* One call, whose value is fetched, and one that is asked for until it is done: in synchronous mode nobody else takes part in their steps. */
+/* One call, whose value is fetched, and one that is asked for until it is done: in synchronous mode
+ * nobody else takes part in their steps. */
 static int drive_alone(uni_coordinator *coordinator, uni_error *err)
 {
     uni_remote_value *remote = NULL;
     const uni_value *value = NULL;
-    UNI_TRY(uni_coordinator_schedule(coordinator, "train_step", NULL, &remote, err));
+    UNI_TRY(uni_coordinator_schedule(&remote, coordinator, "train_step", NULL, err));
     /* The servers, which are late, join while it asks. */
     for (int i = 0; i < 10000 && !uni_remote_value_is_ready(remote); i++)
         scenario_sleep_ms(1);
     int status = uni_remote_value_is_ready(remote)
-                     ? uni_remote_value_fetch(remote, &value, err)
+                     ? uni_remote_value_fetch(&value, remote, err)
                      : uni_error_set(err, UNI_ETIMEOUT, "one call is never ready");
     uni_remote_value_free(remote);
     UNI_TRY(status);
-    UNI_TRY(uni_coordinator_schedule(coordinator, "train_step", NULL, NULL, err));
-    UNI_TRY(uni_coordinator_schedule(coordinator, "train_step", NULL, &remote, err));
-    status = uni_remote_value_fetch(remote, &value, err);
+    UNI_TRY(uni_coordinator_schedule(NULL, coordinator, "train_step", NULL, err));
+    UNI_TRY(uni_coordinator_schedule(&remote, coordinator, "train_step", NULL, err));
+    status = uni_remote_value_fetch(&value, remote, err);
     uni_remote_value_free(remote);
     UNI_TRY(status);
-    UNI_TRY(uni_coordinator_schedule(coordinator, "train_step", NULL, NULL, err));
+    UNI_TRY(uni_coordinator_schedule(NULL, coordinator, "train_step", NULL, err));
     for (int i = 0; !uni_coordinator_done(coordinator); i++) {
         if (i == 10000)
             return uni_error_set(err, UNI_ETIMEOUT, "one call is never done");
@@ -89,7 +92,7 @@ static int drive_alone(uni_coordinator *coordinator, uni_error *err)
     }
     /* What only the coordinator knows is an error of the call, not another function's call. */
     uni_error unknown = { 0 };
-    UNI_TRY(uni_coordinator_schedule(coordinator, "coordinators_own", NULL, NULL, err));
+    UNI_TRY(uni_coordinator_schedule(NULL, coordinator, "coordinators_own", NULL, err));
     if (uni_coordinator_join(coordinator, &unknown) != UNI_EMISMATCH)
         return uni_error_set(err, UNI_ESTATE, "a function that workers do not know was called: %s",
                              unknown.message);
@@ -97,7 +100,7 @@ static int drive_alone(uni_coordinator *coordinator, uni_error *err)
     uni_value *refused = uni_value_dict();
     status = uni_dict_take(refused, "no_number", uni_value_bool(true));
     if (status == 0)
-        status = uni_coordinator_schedule(coordinator, "train_step", refused, NULL, err);
+        status = uni_coordinator_schedule(NULL, coordinator, "train_step", refused, err);
     uni_value_free(refused);
     UNI_TRY(status);
     if (uni_coordinator_join(coordinator, NULL) == 0)
@@ -121,14 +124,14 @@ static int drive(uni_coordinator *coordinator, const uni_value *config, uni_valu
         double sum = 0;
         for (int j = 0; j < 5; j++)
             UNI_TRY_GOTO(
-                uni_coordinator_schedule(coordinator, "train_step", nothing, &remotes[j], err),
+                uni_coordinator_schedule(&remotes[j], coordinator, "train_step", nothing, err),
                 done);
         UNI_TRY_GOTO(uni_coordinator_join(coordinator, err), done);
         if (!uni_coordinator_done(coordinator))
             status = uni_error_set(err, UNI_ESTATE, "join returned with calls left");
         for (int j = 0; j < 5; j++) {
             const uni_value *value = NULL;
-            UNI_TRY_GOTO(uni_remote_value_fetch(remotes[j], &value, err), done);
+            UNI_TRY_GOTO(uni_remote_value_fetch(&value, remotes[j], err), done);
             sum += uni_dict_get_float(value, "loss", NAN) / 5;
             const uni_array *array = uni_value_as_array(uni_dict_get(value, "predictions"));
             if (!array || uni_array_count(array) < 1 || uni_array_dtype(array) != UNI_F32)
@@ -141,14 +144,14 @@ static int drive(uni_coordinator *coordinator, const uni_value *config, uni_valu
     uni_error failed = { 0 };
     uni_value *said = NULL;
     if (uni_dict_get_bool(config, "fails", true)) {
-        UNI_TRY_GOTO(uni_coordinator_schedule(coordinator, "train_step", fails, NULL, err), done);
+        UNI_TRY_GOTO(uni_coordinator_schedule(NULL, coordinator, "train_step", fails, err), done);
         if (uni_coordinator_join(coordinator, &failed) == 0)
             status = uni_error_set(err, UNI_ESTATE, "join did not return the step's error");
         said = uni_value_string(failed.message);
         UNI_TRY_GOTO(uni_coordinator_join(coordinator, err), done);
     }
     UNI_TRY_GOTO(uni_coordinator_pull(coordinator, err), done);
-    UNI_TRY_GOTO(uni_coordinator_stats(coordinator, &stats, err), done);
+    UNI_TRY_GOTO(uni_coordinator_stats(&stats, coordinator, err), done);
     *result = uni_value_dict();
     status |= uni_dict_take(*result, "losses", losses);
     status |= uni_dict_take(*result, "stats", stats);
@@ -163,17 +166,17 @@ done:
 
 int servers_own_loop(uni_session *session, uni_value **result, uni_error *err)
 {
-    const uni_value *config = uni_session_config(session);
+    const uni_value *config = uni_session_info_of(session)->config;
     uni_strategy *strategy = NULL;
     uni_coordinator *coordinator = NULL;
     loop l = { 0 };
     uni_step_entry steps[] = { { "train_step", train_step, &l },
                                { "coordinators_own", train_step, &l },
                                { NULL, NULL, NULL } };
-    if (uni_session_world_rank(session) > 0)
+    if (uni_session_info_of(session)->world_rank > 0)
         steps[1].name = NULL; /* the others do not know it */
     int status;
-    if (strcmp(uni_session_role(session), "ps") == 0)
+    if (strcmp(uni_session_info_of(session)->role, "ps") == 0)
         scenario_sleep_ms((int)uni_dict_get_int(config, "late_ms", 0));
     servers_make_data(l.x, l.y);
     UNI_TRY_GOTO(uni_strategy_open(&strategy,

@@ -1,13 +1,16 @@
 /*
- * strategies.c - fit under strategies: the same model, seed and global batch with no strategy, mirrored and multi_worker over 1, 2, 3, 4 and 7 worker
- * processes give the same loss and weights to rounding, with dropout, synchronised batch normalisation, regularisers, an uneven last batch,
- * ranks without data, frozen layers and clipping by norm; the optimizer's state is whole on every rank afterwards; a native run that is killed
- * goes on from its checkpoint to the same weights; what was made outside the scope is refused.
+ * strategies.c - fit under strategies: the same model, seed and global batch with no strategy,
+ * mirrored and multi_worker over 1, 2, 3, 4 and 7 worker processes give the same loss and weights
+ * to rounding, with dropout, synchronised batch normalisation, regularisers, an uneven last batch,
+ * ranks without data, frozen layers and clipping by norm; the optimizer's state is whole on every
+ * rank afterwards; a native run that is killed goes on from its checkpoint to the same weights;
+ * what was made outside the scope is refused.
  */
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
 
+#include "nn/shared.h"
 #include "native.h"
 
 static int compile(uni_model *model, const uni_value *config, uni_error *err)
@@ -28,9 +31,9 @@ static int return_state(uni_value *result, const uni_model *model, uni_error *er
 {
     const uni_optimizer *optimizer = uni_model_optimizer(model);
     double sum = 0, squares = 0;
-    for (size_t slot = 0; slot < uni_optimizer_num_slots(optimizer); slot++) {
+    for (size_t slot = 0; slot < uni__optimizer_num_slots(optimizer); slot++) {
         size_t size = 0;
-        const float *data = uni_optimizer_slot(optimizer, slot, &size);
+        const float *data = uni__optimizer_slot(optimizer, slot, &size);
         for (size_t i = 0; i < size; i++) {
             sum += (double)data[i];
             squares += (double)data[i] * (double)data[i];
@@ -50,16 +53,17 @@ static int return_results(uni_value **result, const uni_value *history, const un
     int status = uni_dict_take(*result, "loss", uni_value_copy(uni_dict_get(history, "loss")));
     status |= uni_dict_take(*result, "val_loss", uni_value_copy(uni_dict_get(history, "val_loss")));
     status |= uni_dict_take(*result, "replicas",
-                            uni_value_int(uni_strategy_num_replicas_in_sync(strategy)));
+                            uni_value_int(uni_strategy_info_of(strategy)->num_replicas_in_sync));
     status |= uni_dict_take(*result, "epoch", uni_value_int(epoch));
     status |= return_state(*result, model, err);
     return status < 0 ? status : native_return_weights(*result, model, err);
 }
 
-/* Epochs 0 and 1 are reported; rank 1 dies once their checkpoints are complete, the others wait in a collective. */
+/* Epochs 0 and 1 are reported; rank 1 dies once their checkpoints are complete, the others wait in
+ * a collective. */
 static int die(uni_session *session, uni_strategy *strategy, uni_error *err)
 {
-    if (uni_session_world_rank(session) == 1) {
+    if (uni_session_info_of(session)->world_rank == 1) {
         scenario_sleep_ms(300);
         raise(SIGKILL);
     }
@@ -70,10 +74,10 @@ static int die(uni_session *session, uni_strategy *strategy, uni_error *err)
 static int train(uni_session *session, uni_value **result, uni_error *err)
 {
     float x[SAMPLES * FEATURES], y[SAMPLES];
-    const uni_value *config = uni_session_config(session);
+    const uni_value *config = uni_session_info_of(session)->config;
     uni_strategy *strategy = NULL;
     uni_model *model = NULL;
-    uni_fit_callback *report = NULL;
+    uni_callback *report = NULL;
     uni_value *history = NULL;
     int status, epoch = 0;
     native_data(x, y);
@@ -95,32 +99,34 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
                                 .validation_y = &columns[1] };
     const char *outside = uni_dict_get_string(config, "outside", "");
     if (strcmp(outside, "model") == 0) {
-        status = uni_strategy_fit(strategy, model, &options, NULL, err);
+        status = uni_strategy_fit(NULL, strategy, model, &options, err);
         goto done;
     }
-    UNI_TRY_GOTO(uni_session_restore_model(session, model, &epoch, err), done);
+    UNI_TRY_GOTO(uni_session_restore_model(&epoch, session, model, err), done);
     UNI_TRY_GOTO(uni_strategy_place(strategy, model, err), done);
     if (strcmp(outside, "optimizer") == 0) {
         UNI_TRY_GOTO(compile(model, config, err), done);
-        status = uni_strategy_fit(strategy, model, &options, NULL, err);
+        status = uni_strategy_fit(NULL, strategy, model, &options, err);
         goto done;
     }
     /* A mistake of one rank, before anybody is in a step. */
-    if (uni_dict_get_bool(config, "one_fails", false) && uni_session_world_rank(session) == 1)
+    if (uni_dict_get_bool(config, "one_fails", false) &&
+        uni_session_info_of(session)->world_rank == 1)
         options.validation_split = 7;
     UNI_TRY_GOTO(uni_callback_report_checkpoint(&report, session, 1, err), done);
     options.callbacks = &report;
     options.num_callbacks = 1;
     options.initial_epoch = epoch;
-    bool doomed = uni_dict_get_bool(config, "killed", false) && uni_session_attempt(session) == 1;
+    bool doomed =
+        uni_dict_get_bool(config, "killed", false) && uni_session_info_of(session)->attempt == 1;
     if (doomed)
         options.epochs = 2;
-    UNI_TRY_GOTO(uni_strategy_fit(strategy, model, &options, &history, err), done);
+    UNI_TRY_GOTO(uni_strategy_fit(&history, strategy, model, &options, err), done);
     status = doomed ? die(session, strategy, err)
                     : return_results(result, history, model, strategy, epoch, err);
 done:
     uni_value_free(history);
-    uni_fit_callback_free(report);
+    uni_callback_free(report);
     uni_model_free(model);
     uni_strategy_free(strategy);
     return status;
@@ -165,10 +171,10 @@ static void check_same(const char *what, const uni_value *a, const uni_value *b)
 static void check_together(const uni_value *alone, uni_result *together, int workers,
                            const char *what)
 {
-    check_same(what, alone, uni_result_returned(together, 0));
+    check_same(what, alone, uni_result_info_of(together)->returned[0]);
     for (int rank = 1; rank < workers; rank++)
-        CHECK(native_difference(uni_result_returned(together, 0),
-                                uni_result_returned(together, rank)) == 0);
+        CHECK(native_difference(uni_result_info_of(together)->returned[0],
+                                uni_result_info_of(together)->returned[rank]) == 0);
     uni_result_free(together);
 }
 
@@ -178,10 +184,11 @@ static void same_for_any_number(uni_program *program)
     static const char *const mirrored[] = { "mirrored:1", "mirrored:2", "mirrored:4",
                                             "mirrored:7" };
     uni_result *alone = run(program, 1, "none");
-    const uni_value *reference = uni_result_returned(alone, 0);
+    const uni_value *reference = uni_result_info_of(alone)->returned[0];
     for (size_t i = 0; i < sizeof mirrored / sizeof mirrored[0]; i++) {
         uni_result *one = run(program, 1, mirrored[i]);
-        CHECK(uni_dict_get_int(uni_result_returned(one, 0), "replicas", 0) == mirrored[i][9] - '0');
+        CHECK(uni_dict_get_int(uni_result_info_of(one)->returned[0], "replicas", 0) ==
+              mirrored[i][9] - '0');
         check_together(reference, one, 1, mirrored[i]);
     }
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
@@ -198,12 +205,13 @@ static void same_by_the_models_seed(uni_program *program)
     for (int i = 0; i < 2; i++)
         CHECK(uni_dict_take(configs[i], "seed", uni_value_int(0)) == 0);
     uni_result *alone = native_run(program, 1, configs[0]);
-    check_together(uni_result_returned(alone, 0), native_run(program, 2, configs[1]), 2,
+    check_together(uni_result_info_of(alone)->returned[0], native_run(program, 2, configs[1]), 2,
                    "multi_worker by the model's seed");
     uni_result_free(alone);
 }
 
-/* Clipping by norm needs the whole gradient, a frozen layer leaves a hole in the slices, adagrad's state does not begin with zeros. */
+/* Clipping by norm needs the whole gradient, a frozen layer leaves a hole in the slices, adagrad's
+ * state does not begin with zeros. */
 static void same_for_any_optimizer(uni_program *program)
 {
     static const struct {
@@ -224,8 +232,8 @@ static void same_for_any_optimizer(uni_program *program)
             CHECK(uni_dict_take(c, "frozen", uni_value_bool(rows[i].frozen)) == 0);
         }
         uni_result *alone = native_run(program, 1, configs[0]);
-        check_together(uni_result_returned(alone, 0), native_run(program, 3, configs[1]), 3,
-                       rows[i].optimizer);
+        check_together(uni_result_info_of(alone)->returned[0], native_run(program, 3, configs[1]),
+                       3, rows[i].optimizer);
         uni_result_free(alone);
     }
 }
@@ -236,9 +244,9 @@ static void killed_and_resumed(uni_program *program)
     CHECK(uni_dict_take(config, "killed", uni_value_bool(true)) == 0);
     uni_result *undisturbed = run(program, 2, "multi_worker"),
                *disturbed = native_run(program, 2, config);
-    CHECK(uni_result_attempts(disturbed) == 2);
-    const uni_value *a = uni_result_returned(undisturbed, 0),
-                    *b = uni_result_returned(disturbed, 0);
+    CHECK(uni_result_info_of(disturbed)->attempts == 2);
+    const uni_value *a = uni_result_info_of(undisturbed)->returned[0],
+                    *b = uni_result_info_of(disturbed)->returned[0];
     CHECK(uni_dict_get_int(b, "epoch", -1) == 2);
     /* The last epoch was trained once more from the checkpoint: same weights and state. */
     uni_value *wa = uni_value_copy(a), *wb = uni_value_copy(b);
@@ -263,8 +271,9 @@ static void outside_is_refused(uni_program *program)
         CHECK(uni_dict_take(config, "outside", uni_value_string(outside[i])) == 0);
         uni_trainer *trainer = scenario_trainer(
             program, (uni_trainer_options){ .num_workers = 1, .max_failures = UNI_NO_RETRIES });
-        CHECK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "train", .config = config },
-                              NULL, &err) == UNI_EFUNCTION);
+        CHECK(uni_trainer_fit(NULL, trainer,
+                              &(uni_run_options){ .function = "train", .config = config },
+                              &err) == UNI_EFUNCTION);
         CHECK_CONTAINS(err.message, outside[i]);
         CHECK_CONTAINS(err.message, "outside the scope");
         uni_value_free(config);
@@ -272,7 +281,8 @@ static void outside_is_refused(uni_program *program)
     }
 }
 
-/* v1's reports wait for the driver, which waits for all ranks; the chief's callbacks run before those of the others: nobody may wait inside of them. */
+/* v1's reports wait for the driver, which waits for all ranks; the chief's callbacks run before
+ * those of the others: nobody may wait inside of them. */
 static void reports_in_lockstep(uni_program *program)
 {
     uni_error err = { 0 };
@@ -281,12 +291,12 @@ static void reports_in_lockstep(uni_program *program)
     uni_trainer *trainer =
         scenario_trainer(program, (uni_trainer_options){ .num_workers = 3, .lockstep = true });
     CHECK_OK(uni_trainer_fit(
-                 trainer,
+                 &result, trainer,
                  &(uni_run_options){ .function = "train", .config = config, .time_limit = 60 },
-                 &result, &err),
+                 &err),
              &err);
     for (int rank = 0; rank < 3; rank++)
-        CHECK(uni_result_iterations(result, rank) == EPOCHS);
+        CHECK(uni_result_info_of(result)->iterations[rank] == EPOCHS);
     uni_value_free(config);
     uni_result_free(result);
     uni_trainer_free(trainer);
@@ -301,8 +311,8 @@ static void error_of_one_rank(uni_program *program)
     uni_trainer *trainer = scenario_trainer(
         program, (uni_trainer_options){ .num_workers = 3, .max_failures = UNI_NO_RETRIES });
     CHECK(uni_trainer_fit(
-              trainer,
-              &(uni_run_options){ .function = "train", .config = config, .time_limit = 60 }, NULL,
+              NULL, trainer,
+              &(uni_run_options){ .function = "train", .config = config, .time_limit = 60 },
               &err) == UNI_EFUNCTION);
     CHECK_CONTAINS(err.message, "validation_split 7");
     uni_value_free(config);
@@ -327,7 +337,7 @@ static void address_that_comes_again(uni_program *program)
         CHECK_OK(compile(model, NULL, &err), &err);
         again += (uintptr_t)model == before;
         before = (uintptr_t)model;
-        CHECK(uni_strategy_fit(strategy, model, &options, NULL, &err) == UNI_ESTATE);
+        CHECK(uni_strategy_fit(NULL, strategy, model, &options, &err) == UNI_ESTATE);
         CHECK_OK(uni_strategy_place(strategy, model, &err), &err);
         uni_model_free(model);
     }
@@ -356,7 +366,8 @@ static int drift_step(uni_replica_context *replica, const uni_batch *batch, void
     uni_tensor *each =
         uni_loss_per_example(d->loss, tape, uni_tape_input_column(tape, &batch->y[0]), y, NULL);
     return uni_replica_apply_gradients(
-        replica, uni_compute_average_loss(tape, each, NULL, uni_replica_global_batch(replica)),
+        replica,
+        uni_compute_average_loss(tape, each, NULL, uni_replica_info_of(replica)->global_batch),
         d->optimizer, err);
 }
 
@@ -366,8 +377,8 @@ static int drift(drifter *d, uni_strategy *strategy, uni_batches *mine, uni_erro
     uni_batch batch;
     UNI_TRY(uni_batches_reset(mine, 0, err));
     for (d->failed_at = 1; d->failed_at <= 20; d->failed_at++) {
-        UNI_TRY(uni_batches_next(mine, &batch, err));
-        UNI_TRY(uni_strategy_run(strategy, drift_step, d, &batch, NULL, err));
+        UNI_TRY(uni_batches_next(&batch, mine, err));
+        UNI_TRY(uni_strategy_run(NULL, strategy, drift_step, d, &batch, err));
         if (d->failed_at == 7 && d->rank == 1)
             uni_parameters_weights(uni_model_parameters(d->model), NULL)[0] += 0.5f;
     }
@@ -398,7 +409,7 @@ static void *drift_rank(void *argument)
                                      &(uni_columns_options){ .batch_size = 16, .repeat = true },
                                      err),
                  done);
-    UNI_TRY_GOTO(uni_strategy_distribute(strategy, whole, &mine, err), done);
+    UNI_TRY_GOTO(uni_strategy_distribute(&mine, strategy, whole, err), done);
     status = drift(d, strategy, mine, err);
 done:
     d->status = status;

@@ -274,5 +274,24 @@ class Refused(unittest.TestCase):
             tune.Tuner(DataParallelTrainer(read, backend_config=Config())).fit()
 
 
+class Closing(unittest.TestCase):
+    def test_no_thread_complains(self):
+        """The thread that accepts may come to its end after the directory of its socket is gone: a traceback after a good run."""
+        from unisono._channel import Channel
+
+        complaints, before = [], threading.excepthook
+        threading.excepthook = complaints.append
+        try:
+            for _ in range(20):
+                channel = Channel(1, lambda *message: None)
+                threads = [each for each in threading.enumerate() if each.name == "unisono-channel"]
+                channel.close()
+                for thread in threads:
+                    thread.join(10)
+        finally:
+            threading.excepthook = before
+        self.assertEqual([each.exc_value for each in complaints], [])
+
+
 if __name__ == "__main__":
     support.main()

@@ -1,6 +1,7 @@
 """Files that are small and want to become large: each is refused or read within the memory budget of a dataset (256 MiB), and in time."""
 
 import gzip
+import os
 import sqlite3
 import struct
 import subprocess
@@ -9,11 +10,13 @@ import time
 import unittest
 import zlib
 
+import numpy
 import support
 from data_files import InDirectory, masked
 
 try:
     import pyarrow
+    import pyarrow.parquet
 except ImportError:
     pyarrow = None
 
@@ -40,6 +43,15 @@ def gz_zeros(path, head, byte, count, tail=b""):
         for _ in range(count):
             file.write(byte * (1 << 20))
         file.write(tail)
+
+
+def varint(number):
+    """A whole number as Parquet's metadata has it (zigzag, seven bits a byte)."""
+    number, out = number * 2, b""
+    while number >= 128:
+        out += bytes([number & 127 | 128])
+        number >>= 7
+    return out + bytes([number])
 
 
 def png(width, height):
@@ -77,6 +89,14 @@ class Bombs(InDirectory):
     def test_many_rows_of_a_small_file(self):
         gz_zeros(self.path("a.csv.gz"), b"a\n", b"1\n", 100)
         self.bounded(self.path("a.csv.gz"), "data.read_csv(path).count()", "read 104857600", 200)
+
+    def test_many_keys_of_a_small_file(self) -> None:
+        """Each line has another key: a table of many columns, nearly all of them empty."""
+        path = self.path("keys.jsonl")
+        with open(path, "w", encoding="utf-8") as file:
+            for number in range(100_000):
+                file.write('{"k%d": 1}\n' % number)
+        self.bounded(path, "data.read_json(path).count()", "100000")
 
     @unittest.skipUnless(pyarrow, "no pyarrow")
     def test_zstandard(self):
@@ -151,6 +171,32 @@ class Bombs(InDirectory):
         self.assertLess(int(done.stdout.splitlines()[-1]), 64 << 20)  # 190 MB, when every file had buffers of its own
         self.bounded(self.path("many"), "len(data.read_csv(path).plan(4)[3]['pieces'])", "read 20000")  # each file was looked for among all
         self.assertLess(time.monotonic() - begin, 100)
+
+    @unittest.skipUnless(pyarrow, "needs pyarrow")
+    def test_parquet_of_equal_rows(self) -> None:
+        """A run of equal values takes a few bytes however long it is: the file's end says 12 thousand million rows, 100 GB."""
+        rows, claimed = 1_234_567, 12_500_000_000
+        path = self.path("equal.parquet")
+        pyarrow.parquet.write_table(pyarrow.table({"x": numpy.zeros(rows, numpy.int64)}), path, row_group_size=rows)
+        with open(path, "rb") as file:
+            content = file.read()
+        at = len(content) - 8 - struct.unpack("<I", content[-8:-4])[0]
+        end = content[at:-8]
+        self.assertGreaterEqual(end.count(varint(rows)), 3)
+        end = end.replace(varint(rows), varint(claimed))
+        with open(path, "wb") as file:
+            file.write(content[:at] + end + struct.pack("<I", len(end)) + b"PAR1")
+        self.bounded(path, "data.read_parquet(path).take(1)", "row group 0 becomes 100.0 GB", seconds=30)
+
+    @unittest.skipUnless(pyarrow, "needs pyarrow")
+    def test_parquet_of_equal_texts(self) -> None:
+        """One text of a megabyte, and 10,000 references to it: 10 GB in a file of 50 KB. Fewer are read."""
+        path, text = self.path("texts.parquet"), "x" * (1 << 20)
+        for count, word in ((10_000, "row group 0 becomes"), (20, "read")):
+            column = pyarrow.DictionaryArray.from_arrays(numpy.zeros(count, numpy.int32), [text])
+            pyarrow.parquet.write_table(pyarrow.table({"x": column}), path, store_schema=False)
+            self.assertLess(os.path.getsize(path), 1 << 20)
+            self.bounded(path, "len(data.read_parquet(path).take(1)[0]['x'])", word, seconds=30)
 
     def test_wide_files_end(self):
         self.write("a.jsonl", "{%s}" % ", ".join('"k%d": 1' % i for i in range(300000)))

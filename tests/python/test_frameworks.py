@@ -12,15 +12,15 @@ import unittest
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-import torch  # noqa: E402
+import numpy as np
+import tensorflow as tf
+import torch
 
-import support  # noqa: E402
-from unisono import _codec, train  # noqa: E402
-from unisono.train import Checkpoint, Trainer  # noqa: E402
-from unisono.train.tensorflow import TensorflowCheckpoint  # noqa: E402
-from unisono.train.torch import TorchCheckpoint, TorchWorkerProfiler  # noqa: E402
+import support
+from unisono import _codec, train
+from unisono.train import Checkpoint, Trainer
+from unisono.train.tensorflow import TensorflowCheckpoint
+from unisono.train.torch import TorchCheckpoint, TorchWorkerProfiler
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -145,7 +145,7 @@ class Profiler(unittest.TestCase):
 class Notebook(unittest.TestCase):
     def test_functions_of_cells(self):
         try:
-            import ipykernel  # noqa: F401
+            import ipykernel
             import nbformat
             from nbclient import NotebookClient
         except ImportError as error:
@@ -175,14 +175,14 @@ class Notebook(unittest.TestCase):
 class Mypy(unittest.TestCase):
     def errors(self, program):
         try:
-            import mypy  # noqa: F401
+            import mypy
         except ImportError:
             self.skipTest("mypy is not installed")
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "user.py")
             with open(path, "w") as file:
                 file.write(program)
-            done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", folder, "--follow-imports=silent", "--ignore-missing-imports", path],
+            done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull, "--cache-dir", folder, "--follow-imports=silent", "--ignore-missing-imports", path],
                                   env=dict(os.environ, MYPYPATH=os.path.join(ROOT, "python")), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                   check=False)
         self.assertEqual(done.returncode, 1, done.stdout)

@@ -12,9 +12,9 @@ import unisono
 PLACE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "unisono", "horovod")
 sys.path.append(PLACE)  # functions travel with the driver's path
 
-from unisono import _driver, train  # noqa: E402
-from unisono.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig, Trainer  # noqa: E402
-from unisono.train.horovod import HorovodConfig, HorovodTrainer  # noqa: E402
+from unisono import _driver, train
+from unisono.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig, Trainer
+from unisono.train.horovod import HorovodConfig, HorovodTrainer
 
 
 def fit(hvd, steps=5):

@@ -229,8 +229,8 @@ def every_argument():
 
     hvd.init()
     rank, all_ = hvd.rank(), hvd.global_process_set
-    one = lambda *values: torch.tensor([value * (rank + 1) for value in values])  # noqa: E731
-    wait = lambda handle: hvd.synchronize(handle).tolist()  # noqa: E731
+    one = lambda *values: torch.tensor([value * (rank + 1) for value in values])
+    wait = lambda handle: hvd.synchronize(handle).tolist()
     given, half = dict(process_set=all_, prescale_factor=2.0, postscale_factor=10.0), hvd.Compression.fp16
     out = {
         "allreduce": hvd.allreduce(one(1.0), name="a", op=hvd.Sum, **given).tolist(),

@@ -173,6 +173,41 @@ class Layers(unittest.TestCase):
             np.testing.assert_array_equal(np.asarray(layer(x)), [[3, 3], [7, 7]])
 
 
+class OneSample(unittest.TestCase):
+    """Predictions of shape (n,): Keras 3.15's numbers."""
+
+    def test_losses(self):
+        true, pred, weights = np.array([1.0, 0, 1]), np.array([0.9, 0.4, 0.2]), np.array([1.0, 0, 3])
+        for loss, expected in ((keras.losses.MeanSquaredError, 0.27), (keras.losses.BinaryCrossentropy, 0.74187), (keras.losses.Hinge, 0.76667)):
+            self.assertAlmostEqual(float(loss()(true, pred)), expected, places=5)
+            self.assertAlmostEqual(float(loss()(true, pred, sample_weight=weights)), expected * 4 / 3, places=4)
+            self.assertAlmostEqual(float(loss(reduction="sum")(true, pred, sample_weight=weights)), expected * 4, places=4)
+            self.assertEqual(np.shape(loss(reduction=None)(true, pred)), ())
+        self.assertAlmostEqual(float(keras.losses.categorical_crossentropy(np.array([0.0, 1, 0]), np.array([0.2, 0.5, 0.3]))), 0.69315, places=5)
+        self.assertAlmostEqual(float(keras.losses.SparseCategoricalCrossentropy()(1, np.array([0.2, 0.5, 0.3]))), 0.69315, places=5)
+
+    def test_its_gradient(self):
+        weight = tf.Variable([1.0, 2.0, 4.0])
+        with tf.GradientTape() as tape:
+            loss = keras.losses.MeanSquaredError()(np.zeros(3), weight * 1.0)
+        np.testing.assert_allclose(tape.gradient(loss, weight).numpy(), [2 / 3, 4 / 3, 8 / 3], rtol=1e-6)
+
+    def test_metrics(self):
+        true, pred = np.array([0.0, 1, 0]), np.array([0.2, 0.5, 0.3])
+        for metric, expected in (("CategoricalCrossentropy", 0.69315), ("KLDivergence", 0.69314), ("CategoricalAccuracy", 1.0)):
+            one = getattr(keras.metrics, metric)()
+            one.update_state(true, pred)
+            self.assertAlmostEqual(float(one.result()), expected, places=4)
+        wrong = keras.metrics.CategoricalAccuracy()
+        wrong.update_state(true, pred[::-1] * [1, 1, 3])
+        self.assertEqual(float(wrong.result()), 0.0)
+        for metric in (keras.metrics.F1Score(), keras.metrics.TopKCategoricalAccuracy(1)):
+            with self.assertRaisesRegex(ValueError, r"needs predictions of shape \(batch, classes\)"):
+                metric.update_state(true, pred)
+        with self.assertRaisesRegex(ValueError, "one sample and have one weight, not 3"):
+            keras.metrics.KLDivergence().update_state(true, pred, sample_weight=[1, 2, 3])
+
+
 class Accumulation(unittest.TestCase):
     def test_apply_gradients_waits(self):
         weight = tf.Variable([1.0, 2.0])

@@ -34,7 +34,7 @@ class Tape(unittest.TestCase):
         self.assertEqual((a > 2).numpy().tolist(), [[False, False], [True, True]])
         self.assertEqual(a[0, 1:].numpy().tolist(), [2.0])
         self.assertEqual(a[..., None].shape, (2, 2, 1))
-        self.assertEqual("{:.2f}".format(tf.reduce_sum(a)), "10.00")
+        self.assertEqual(f"{tf.reduce_sum(a):.2f}", "10.00")
         self.assertEqual(float(tf.reduce_mean(a, axis=0)[0]), 2.0)
         self.assertEqual(np.from_dlpack(a).tolist(), a.numpy().tolist())
 

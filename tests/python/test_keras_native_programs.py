@@ -180,8 +180,9 @@ class ByHand(unittest.TestCase):
     def test_mistakes(self):
         import unisono.tf as tf
 
-        for text, why in (("{", "not understood"), ('{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 7}}', "worker 7"),
-                          ('{"cluster": {"worker": ["a:1", "b:2"]}}', "not understood")):
+        for text, why in (("{", "TF_CONFIG is not JSON"), ('{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 7}}', "worker 7"),
+                          ('{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}', "several hosts"),
+                          ('{"cluster": {"worker": ["localhost:1", "localhost:2"]}}', "no task of type chief or worker")):
             before = os.environ.get("TF_CONFIG")
             os.environ["TF_CONFIG"] = text
             try:

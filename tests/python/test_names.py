@@ -156,7 +156,7 @@ class Missing(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout.strip()), (0, "unisono ['--num-workers', '3']"))
             done = subprocess.run([command, "run", "-n", "2", "--as-ray", path], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
             self.assertEqual(done.returncode, 64)
-            self.assertIn("the script says itself", done.stdout)
+            self.assertIn("the script itself sets", done.stdout)
 
     def test_the_command_brings_its_package(self):
         """`unisono run --as-ray` of a build tree or a prefix: nothing needs to be in PYTHONPATH, and what is missing is said."""

@@ -8,7 +8,7 @@ import numpy
 
 import support
 import unisono
-from unisono import _driver
+from unisono.util.sgd.tf import trainer as sgd_trainer
 from unisono.util.sgd.tf import TFTrainer
 
 CONFIG = {"batch_size": 32, "fit_config": {"steps_per_epoch": 8}, "evaluate_config": {"steps": 3}}
@@ -31,6 +31,15 @@ def data_creator(config):
         return tf.data.Dataset.from_tensor_slices((inputs, inputs / 2)).shuffle(size, seed=1).repeat().batch(config["batch_size"])
 
     return data(1000), data(400)
+
+
+def fixed_data(config):
+    import numpy
+    import tensorflow as tf
+
+    inputs = numpy.linspace(0, 1, 256, dtype="float32").reshape(-1, 1)
+    data = tf.data.Dataset.from_tensor_slices((inputs, inputs / 2)).repeat().batch(config["batch_size"])
+    return data, data
 
 
 class Example(unittest.TestCase):
@@ -56,20 +65,45 @@ class Example(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "shut down"):
             trainer.train()
 
+    def test_moments_are_restored(self):
+        """A new trainer goes on as the one that saved would have: the optimizer's state is part of it."""
+        def momentum(config):
+            model = model_creator(config)
+            import tensorflow as tf
+
+            model.compile(optimizer=tf.keras.optimizers.SGD(0.05, momentum=0.9), loss="mean_squared_error")
+            return model
+
+        def new():
+            return TFTrainer(model_creator=momentum, data_creator=fixed_data, num_replicas=1, config={"batch_size": 32, "fit_config": {"steps_per_epoch": 8}})
+
+        with tempfile.TemporaryDirectory() as folder:
+            trainer = new()
+            trainer.train()
+            path = trainer.save(os.path.join(folder, "model"))
+            expected = trainer.train()["train_loss"]
+            trainer.restore(path)
+            self.assertAlmostEqual(trainer.train()["train_loss"], expected, places=6)
+            trainer.shutdown()
+            trainer = new()
+            trainer.restore(path)
+            self.assertAlmostEqual(trainer.train()["train_loss"], expected, places=6)
+            trainer.shutdown()
+
     def test_more_replicas_than_cpus(self):
         group = []
-        real = _driver.Group
+        real = sgd_trainer.Group
 
         def record(*arguments, **options):
             group.append(options)
             raise KeyboardInterrupt  # before any worker starts
 
-        _driver.Group = record
-        self.addCleanup(setattr, _driver, "Group", real)
+        sgd_trainer.Group = record
+        self.addCleanup(setattr, sgd_trainer, "Group", real)
         with self.assertRaises(KeyboardInterrupt):
             TFTrainer(model_creator=model_creator, data_creator=data_creator, num_replicas=4096)
         self.assertNotIn("cpus_per_worker", group[0])  # replicas share the CPUs
-        _driver.Group = real
+        sgd_trainer.Group = real
         with self.assertRaisesRegex(unisono.Error, "2 replicas with 4096 CPUs each.*leave num_cpus_per_worker out"):
             TFTrainer(model_creator=model_creator, data_creator=data_creator, num_replicas=2, num_cpus_per_worker=4096)
 
@@ -93,7 +127,7 @@ class Example(unittest.TestCase):
         def sized(config):
             import tensorflow as tf
 
-            model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
+            model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,), kernel_initializer="zeros")])  # no lucky start
             model.compile(optimizer=tf.keras.optimizers.SGD(config["lr"]), loss="mean_squared_error", metrics=["mean_squared_error"])
             return model
 

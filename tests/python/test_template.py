@@ -270,7 +270,7 @@ class Ends(WithFake):
             return []
 
     def assert_gone(self):
-        left = lambda: [pid for pid in self.imports() + self.workers() if alive(pid)]  # noqa: E731
+        left = lambda: [pid for pid in self.imports() + self.workers() if alive(pid)]
         wait_until(lambda: not left())
         self.assertEqual(left(), [])
 

@@ -12,11 +12,11 @@ import unittest
 import numpy
 
 import support
-import unisono.data.preprocessors  # noqa: F401
+import unisono.data.preprocessors
 from unisono import data, train
 from unisono.air import Checkpoint as AirCheckpoint
 from unisono.air import session
-from unisono.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig, Trainer
+from unisono.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig, Trainer, TrainingFailedError
 from unisono.train.tensorflow import TensorflowCheckpoint, TensorflowConfig, TensorflowTrainer
 
 TWO = ScalingConfig(num_workers=2)
@@ -296,6 +296,10 @@ class Leftovers(unittest.TestCase):
                 return x
 
             train.report({"value": float(double(tf.constant(3.0)))})
+            if config.get("how") == "raise":
+                raise ValueError("seen")
+            if config.get("how") == "kill":
+                os.kill(os.getpid(), 9)
             atexit.register(lambda: open(config["file"], "w").close())
 
         with tempfile.TemporaryDirectory() as folder:
@@ -305,6 +309,12 @@ class Leftovers(unittest.TestCase):
                 result = TensorflowTrainer(loop, train_loop_config={"file": path}).fit()
                 self.assertEqual((result.metrics["value"], os.path.exists(path)), (6, True))
                 self.assertEqual([name for name in os.listdir(folder) if "autograph" in name], [])
+                for how in ("raise", "kill"):
+                    with self.assertRaises(TrainingFailedError) as caught:
+                        TensorflowTrainer(loop, train_loop_config={"file": path, "how": how}, run_config=RunConfig(storage_path=folder)).fit()
+                    self.assertIn("seen" if how == "raise" else "killed by signal 9", str(caught.exception))
+                    left = [name for _, folders, files in os.walk(folder) for name in folders + files if "autograph" in name or name == ".staging"]
+                    self.assertEqual(left, [])
             finally:
                 os.environ.pop("TMPDIR") if before is None else os.environ.update(TMPDIR=before)
 

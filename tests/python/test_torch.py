@@ -13,7 +13,7 @@ import support
 import unisono.data.preprocessors
 import unisono.train.torch
 from unisono import _codec, data, train
-from unisono.train import Checkpoint, ScalingConfig, Trainer
+from unisono.train import Checkpoint, ScalingConfig, Trainer, TrainingFailedError
 from unisono.train.torch import TorchCheckpoint, TorchConfig, TorchTrainer
 
 
@@ -115,6 +115,23 @@ class V2(unittest.TestCase):
         result = TorchTrainer(loop, scaling_config=ScalingConfig(num_workers=2),
                               run_config=RunConfig(failure_config=FailureConfig(max_failures=1))).fit()
         self.assertGreater(result.metrics["start"], 0)
+
+
+class Returned(unittest.TestCase):
+    def test_the_error_names_the_rank_that_returned_before(self):
+        def loop():
+            import torch.distributed as dist
+
+            for i in range(2 + 2 * (dist.get_rank() == 0)):
+                dist.all_reduce(torch.ones(2))
+                train.report({"i": i})
+
+        with self.assertRaises(TrainingFailedError) as caught:
+            TorchTrainer(loop, scaling_config=ScalingConfig(num_workers=2)).fit()
+        note = "rank 1 had returned from the train function before, after iteration 2: all ranks must take part in the same collectives"
+        self.assertIn(note, "".join(caught.exception.__notes__))
+        with open(os.path.join(str(caught.exception).split()[3], "run.json")) as file:
+            self.assertIn(note, file.read())
 
 
 class Codec(unittest.TestCase):

@@ -1,9 +1,10 @@
-"""AIR and Ray Train 2.x on real workers, no framework."""
+"""Ray Train 2.x on real workers, no framework."""
 
 import contextlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,8 +13,7 @@ import time
 import unittest
 
 import support
-from unisono import air, train
-from unisono.air import session
+from unisono import train
 from unisono.train import (Checkpoint, CheckpointConfig, DataParallelTrainer, FailureConfig, Result, RunConfig, ScalingConfig, TrainingCallback,
                            TrainingFailedError)
 from unisono.train.callbacks import MLflowLoggerCallback, TBXLoggerCallback
@@ -45,13 +45,6 @@ def save_directories(config):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def save_dictionaries(config):
-    checkpoint = session.get_checkpoint()
-    start = checkpoint.to_dict()["epoch"] + 1 if checkpoint else 0
-    for epoch in range(start, config["num_epochs"]):
-        session.report({}, checkpoint=Checkpoint.from_dict(dict(epoch=epoch, weights=(1, [2.5]))))
-
-
 class Fit(unittest.TestCase):
     def test_metrics_are_rank_0_s(self):
         def function():
@@ -71,8 +64,8 @@ class Fit(unittest.TestCase):
 
     def test_only_one_rank_reports(self):
         def function():
-            if session.get_world_rank() == 0:
-                session.report({"x": 1})
+            if train.world_rank() == 0:
+                train.report({"x": 1})
 
         self.assertEqual(fit(function).metrics["x"], 1)
 
@@ -139,6 +132,29 @@ class Directories(unittest.TestCase):
             result = fit(save_directories, {"num_epochs": 8}, resume_from_checkpoint=Checkpoint(folder))
         self.assertEqual(result.metrics["start"], 7)
 
+    def test_state_of_each_rank(self):
+        def function(config):
+            checkpoint = train.get_checkpoint()
+            step = checkpoint.to_dict()["step"] if checkpoint else 0
+            kept = train.get_state("place")
+            expected = None if step == 0 else b"%d of rank %d" % (step, train.world_rank())
+            assert kept == expected, (kept, expected)
+            while step < 6:
+                step += 1
+                train.set_state("place", b"%d of rank %d" % (step, train.world_rank()))
+                train.set_state("other", bytearray(b"x"))
+                train.set_state("other", None)
+                assert train.get_state("other") is None
+                train.report({"step": step, "begun": kept is not None}, checkpoint=Checkpoint.from_dict({"step": step}))
+                if step == 4 and kept is None and train.world_rank() == 1:
+                    while train.load_checkpoint() is None:  # rank 0, whose dictionary counts, may not have begun
+                        time.sleep(0.01)
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        result = fit(function, run_config=RunConfig(failure_config=FailureConfig(max_failures=1), verbose=0))
+        self.assertTrue(result.metrics["begun"])
+        self.assertIsNone(train.get_state("place"))  # outside of a run
+
     def test_killed_worker(self):
         told = io.StringIO()
         with contextlib.redirect_stderr(told):
@@ -180,23 +196,6 @@ class Directories(unittest.TestCase):
                 checkpoint.to_dict()
 
 
-class Dictionaries(unittest.TestCase):
-    def test_the_ids_of_air(self):
-        first = fit(save_dictionaries, {"num_epochs": 5}).checkpoint.to_dict()
-        self.assertEqual(set(first), {"epoch", "weights", "_timestamp", "_preprocessor", "_current_checkpoint_id"})
-        self.assertEqual((first["epoch"], first["weights"], first["_preprocessor"], first["_current_checkpoint_id"]), (4, (1, [2.5]), None, 4))
-
-    def test_a_resumed_run_goes_on_from_the_id(self):
-        first = fit(save_dictionaries, {"num_epochs": 2})
-        last = fit(save_dictionaries, {"num_epochs": 5}, resume_from_checkpoint=first.checkpoint).checkpoint.to_dict()
-        self.assertEqual((last["epoch"], last["_current_checkpoint_id"]), (4, 3))
-
-    def test_resume_from_memory(self):
-        result = fit(save_dictionaries, {"num_epochs": 3}, resume_from_checkpoint=air.Checkpoint.from_dict({"epoch": 1}))
-        self.assertEqual(result.checkpoint.to_dict()["epoch"], 2)
-        self.assertEqual(len(result.best_checkpoints), 1)
-
-
 class Failures(unittest.TestCase):
     def test_fit_raises_what_the_loop_raised(self):
         def function():
@@ -214,6 +213,49 @@ class Failures(unittest.TestCase):
         with self.assertRaises(TrainingFailedError) as caught:
             fit(conflict)
         self.assertEqual(caught.exception.__cause__.errno, 5)
+
+    def test_leaves_the_same_way_with_and_without_callbacks(self):
+        """A failed run: the exception, what is on disk, and nothing that still runs."""
+        class Seen(TrainingCallback):
+            ends = []
+
+            def finish_training(self, error=False, **info):
+                self.ends.append(error)
+
+        def function():
+            train.report({"pid": os.getpid()})
+            time.sleep(0.2)
+            if train.world_rank() == 1:
+                raise LookupError("here")
+            time.sleep(60)
+
+        seen = []
+        for callbacks in ([], [Seen()]):
+            with self.assertRaises(LookupError) as caught:
+                fit(function, run_config=RunConfig(callbacks=callbacks))
+            path = str(caught.exception).split(" failed: ")[0].removeprefix("the run in ")
+            with open(os.path.join(path, "run.json")) as file:
+                about = json.load(file)
+            seen.append((str(caught.exception).split(" failed: ")[1], caught.exception.rank, about["status"], about["cause"]["class"], sorted(os.listdir(path))))
+            with open(os.path.join(path, "results.jsonl")) as file:
+                pids = re.findall(r'"pid":\s*(\d+)', file.read())
+            self.assertEqual([os.path.exists("/proc/" + pid) for pid in pids], [False, False])
+        self.assertEqual(seen[0], seen[1])
+        self.assertEqual((seen[0][1:4], Seen.ends), ((1, "failed", "error"), [True]))
+
+    def test_exception_with_too_much_in_it(self):
+        """What does not fit into the message that ends the function is left out; what the user reads is not."""
+        def function():
+            error = ValueError("too much")
+            error.data = bytes(10 << 20)
+            raise error
+
+        with self.assertRaises(TrainingFailedError) as caught:
+            fit(function)
+        cause = caught.exception.__cause__
+        self.assertEqual(str(cause), "ValueError: too much")
+        self.assertIn(cause.rank, (0, 1))
+        self.assertIn("raise error", str(cause.__cause__))
 
     def test_wrong_arguments(self):
         for call in (lambda: ScalingConfig(num_workers=0), lambda: ScalingConfig(resources_per_worker={"GPU": 1}),

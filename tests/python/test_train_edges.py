@@ -16,7 +16,7 @@ import warnings
 
 import support
 import unisono
-from unisono import _driver, train
+from unisono import _driver, _unisono, train
 from unisono.train import (Checkpoint, CheckpointConfig, DataConfig, DataParallelTrainer, FailureConfig, Result, RunConfig, ScalingConfig, SyncConfig, Trainer,
                            TrainingCallback)
 from unisono.train.callbacks import JsonLoggerCallback, MLflowLoggerCallback, TBXLoggerCallback
@@ -127,6 +127,13 @@ class Arguments(unittest.TestCase):
         begin = time.monotonic()
         group.shutdown(patience_s=0.2)
         self.assertLess(time.monotonic() - begin, 60)
+
+
+class Plans(unittest.TestCase):
+    def test_a_plan_binds_no_port(self):
+        for backend, name in (("tensorflow", "TF_CONFIG"), ("torch", "MASTER_PORT")):
+            planned = _unisono.Trainer(worker_program=[sys.executable], backend=backend, num_workers=2).plan()["workers"][1]["environment"]
+            self.assertIn(planned[name], ('{"cluster": {"worker": ["127.0.0.1:0", "127.0.0.1:0"]}, "task": {"type": "worker", "index": 1}}', "0"))
 
 
 class Places(unittest.TestCase):
@@ -503,7 +510,7 @@ class Resources(unittest.TestCase):
 
         result = fit(function, scaling_config=ScalingConfig(resources_per_worker={"memory": 1 << 28}))
         self.assertEqual(result.metrics["limit"], resource.getrlimit(resource.RLIMIT_AS)[0])
-        with self.assertRaisesRegex(ValueError, r'this machine has .*GiB.*resources_per_worker={"memory": ...}'):
+        with self.assertRaisesRegex(unisono.Error, r'this machine has .*GiB.*resources_per_worker={"memory": ...}'):
             fit(nothing, scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"memory": 1 << 50}))
 
     def test_the_error_names_the_argument_that_the_user_wrote(self):

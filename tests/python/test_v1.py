@@ -317,7 +317,7 @@ class Failures(unittest.TestCase):
         self.assertLess(time.monotonic() - begin, 20)
         self.assertEqual((caught.exception.args, caught.exception.second, caught.exception.rank), (("one", 2), 2, 1))
         self.assertIn('raise Mine("one", 2)', str(caught.exception.__cause__))
-        self.assertFalse([name for name in os.listdir(group.latest_run_dir) if name.startswith(".failure")])
+        self.assertFalse([name for name in os.listdir(group.latest_run_dir) if name.startswith(".")])
         self.assertEqual(group.run(lambda: 5), [5, 5])
         group.shutdown()
 

@@ -54,7 +54,7 @@ def check(path, into, feed, expected, tolerance):
         if missing:
             raise ValueError(f"expected {missing}, but Keras has {len(values)} of {prefix}")
 
-    all_of("weight", [w for w in model.get_weights()])
+    all_of("weight", list(model.get_weights()))
     if model.optimizer is not None:
         all_of("optimizer", [v.numpy() for v in model.optimizer.variables])
         result["iterations"] = int(model.optimizer.iterations.numpy())
@@ -66,7 +66,7 @@ def check(path, into, feed, expected, tolerance):
         all_of("output", outputs)
         if "y" in expected:
             result["next_loss"] = float(model.train_on_batch(feed, expected["y"], return_dict=True)["loss"])
-            all_of("next.weight", [w for w in model.get_weights()])
+            all_of("next.weight", list(model.get_weights()))
             all_of("next.output", as_list(model.predict(feed, verbose=0)))
             if "next.loss" in expected:
                 compare("next.loss", result["next_loss"], expected["next.loss"], tolerance)

@@ -17,7 +17,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # plain Eigen kernels: the 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-import numpy as np  # noqa: E402
+import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
 DTYPES = {"float64": "F64", "int64": "I64", "float32": "F32", "int32": "I32", "uint8": "U8", "bool": "BOOL"}

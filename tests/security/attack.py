@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "user"))
 
-import support  # noqa: E402  (beside the tests of users)
+import support
 
 VICTIM, ATTACKER = 64_001, 64_002
 

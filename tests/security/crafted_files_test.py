@@ -9,7 +9,7 @@ import pickle
 import subprocess
 import sys
 
-import attack  # noqa: F401  (finds support)
+import attack
 import support
 
 
@@ -82,11 +82,11 @@ def test_restore(storage):
 
 
 def test_the_exception_of_a_trial(storage):
-    """The file in which a worker leaves its exception, forged."""
-    done = python(storage, "from unisono import _driver\nfrom unisono.tune import _analysis\n"
-                  "open(os.path.join(place, _driver.FAILURE_FILE % 0), 'wb').write(bytes.fromhex(sys.argv[2]))\n"
-                  "for secret in (None, b'', os.urandom(32)):\n"
-                  "    error = _analysis._exception_of({'status': 'ERROR', 'dir': place, 'error': 'it failed'}, secret)\n"
+    """The file in which the driver keeps the exception of a trial, forged."""
+    done = python(storage, "from unisono.tune import _analysis\n"
+                  "for mac in (b'', bytes(32), os.urandom(32)):\n"
+                  "    open(os.path.join(place, _analysis.FAILURE_FILE), 'wb').write(mac + bytes.fromhex(sys.argv[2]))\n"
+                  "    error = _analysis._exception_of({'status': 'ERROR', 'dir': place, 'error': 'it failed'})\n"
                   "    assert str(error) == 'it failed', error\nprint('only its text')\n", evil(storage).hex())
     assert_not_run(storage, done, "only its text")
 

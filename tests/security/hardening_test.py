@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 
-import attack  # noqa: F401  (finds support)
+import attack
 import support
 
 

@@ -8,7 +8,7 @@ import os
 import resource
 import subprocess
 
-import attack  # noqa: F401  (finds support)
+import attack
 import support
 import terminal_test
 
@@ -77,6 +77,27 @@ test_deep_files = replaced(deep)
 test_long_lines = replaced(long_line)
 test_numbers_out_of_range = replaced(many)
 test_records_out_of_range = replaced(wrong_types)
+
+
+def test_many_workers(storage):
+    """Each of them was looked for among all: `show` took over a minute."""
+    path = os.path.join(terminal_test.hostile_run(storage), "run.json")
+    with open(path, encoding="utf-8") as file:
+        about = json.load(file)
+    about["num_workers"] = 65536
+    about["workers"] = [{"rank": rank, "pid": 1, "host": "a"} for rank in reversed(range(65536))]
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(about, file)
+    look(storage)
+
+
+def test_an_iteration_for_each_rank(storage):
+    """9 MB in which every report has an iteration of its own, among 60,000 ranks: `plot` took minutes."""
+    path = os.path.join(terminal_test.hostile_run(storage), "results.jsonl")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write('{"format":"unisono results","version":1,"world_size":2}\n')
+        file.writelines('{"attempt":1,"rank":%d,"iteration":%d,"metrics":{"m":1}}\n' % (number % 60_000, number + 1) for number in range(150_000))
+    look(storage)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 
-import attack  # noqa: F401  (finds support)
+import attack
 import support
 
 

@@ -40,7 +40,8 @@ static int expect(const float *data, size_t count, const char *mark, const char 
 static int all_kinds(uni_session *session, uni_comm *comm, float *in, float *out, size_t count,
                      const char *mark, uni_error *err)
 {
-    int rank = uni_session_world_rank(session), size = uni_session_world_size(session);
+    int rank = uni_session_info_of(session)->world_rank,
+        size = uni_session_info_of(session)->world_size;
     (void)fill(in, count * (size_t)size, mark, rank == 0);
     UNI_TRY(uni_comm_all_reduce(comm, in, out, count, UNI_F32, UNI_COMM_SUM, err));
     UNI_TRY(expect(out, count, mark, "all_reduce", err));
@@ -75,9 +76,10 @@ static int all_kinds(uni_session *session, uni_comm *comm, float *in, float *out
 static int talk(uni_session *session, const plan *it, uni_error *err)
 {
     uni_comm *comm = NULL;
-    size_t size = (size_t)uni_session_world_size(session), step = strlen(it->mark) / sizeof(float);
+    size_t size = (size_t)uni_session_info_of(session)->world_size,
+           step = strlen(it->mark) / sizeof(float);
     float *in = malloc(LARGE * size * sizeof *in), *out = malloc(LARGE * size * sizeof *out);
-    UNI_TRY(uni_session_comm(session, NULL, &comm, err));
+    UNI_TRY(uni_session_comm(&comm, session, NULL, err));
     const size_t counts[] = { step, 40 * step, LARGE / step * step };
     int status = in && out ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory");
     for (size_t i = 0; i < 3 && status == 0; i++)
@@ -102,7 +104,7 @@ static int say(uni_session *session, const plan *it, int step, uni_error *err)
     status |= uni_dict_take(metrics, "step", uni_value_int(step));
     status |= uni_dict_take(state, "text", uni_value_string(it->mark));
     if (it->directory) {
-        UNI_TRY(uni_session_checkpoint_dir(session, &directory, err));
+        UNI_TRY(uni_session_checkpoint_dir(&directory, session, err));
         snprintf(path, sizeof path, "%s/state.txt", directory);
         FILE *file = fopen(path, "w");
         if (file) {
@@ -125,7 +127,7 @@ static int say(uni_session *session, const plan *it, int step, uni_error *err)
 
 static int train(uni_session *session, const plan *it, uni_error *err)
 {
-    const char *config = uni_dict_get_string(uni_session_config(session), "mark", "");
+    const char *config = uni_dict_get_string(uni_session_info_of(session)->config, "mark", "");
     if (strcmp(config, it->mark) != 0)
         return uni_error_set(err, UNI_EFORMAT, "the config's mark is \"%s\"", config);
     for (int step = 1; step <= it->steps; step++)

@@ -5,6 +5,7 @@ QuickFlood  a flood of connections while a run is launched            Flood     
 Middle      somebody in between who changes frames, the quick part    Between     all that can be done to a frame, in both directions
 Objects     pickles and gradients that are changed between workers    Contract    the collectives' contract, sealed
 Secret      --secret-file: hosts that have it, and one that has not   Frameworks  who can join connections that are not ours
+Paths       a worker elsewhere names a directory of the controller
 """
 
 import glob
@@ -20,9 +21,9 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "hosts"))
 
-from mpi_test import Hosts  # noqa: E402
-from network import COMMAND, CONTRACT, WORKER, Run, finish, why_not  # noqa: E402
-from wiretap import streams  # noqa: E402
+from mpi_test import Hosts
+from network import COMMAND, CONTRACT, WORKER, Run, finish, why_not
+from wiretap import streams
 
 MARKED = os.environ.get("UNISONO_TEST_MARKED", "")
 SKIP = why_not()
@@ -398,6 +399,28 @@ class Tap(Attacked):
         code, out = self.net.unisono("both", "--hosts", "a:1,b:1", "--encrypt", "--no-seal", "--", "true")
         self.assertEqual(code, 64, out)
         self.assertIn("contradict each other", out)
+
+
+class Paths(Attacked):
+    def test_a_path_of_the_controller(self):
+        """A worker of another host names a directory in a way that its agent does not understand, so that no files come with it: the controller
+        has a directory of that name, too, and copies nothing from there."""
+        private = os.path.join(self.net.base, "private")
+        os.makedirs(private, exist_ok=True)
+        with open(os.path.join(private, "key"), "w", encoding="utf-8") as file:
+            file.write("the controller's own")
+        script = os.path.join(self.net.base, "name_it.py")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write("import os, time\nfor key in (r'ch\\u0065ckpoint', r'st\\u0061ged'):\n"
+                       "    os.write(int(os.environ['UNISONO_REPORT_FD']), (r'{\"metrics\": {\"x\": 1}, \"%%s\": \"%s\"}' %% key).encode() + b'\\n')\n"
+                       "time.sleep(1)\n" % private)
+        process, _ = self.begin("paths", worker=(sys.executable, script), held=False)
+        code, out = finish(process)
+        self.assertEqual(code, 0, out)
+        self.assertIn("its host sent no files for it", out)
+        found = glob.glob(Run(self.net.storage, "paths").dir + "/**/key", recursive=True)
+        self.assertEqual(found, [], "the controller's file is in the run")
+        self.assertTrue(os.path.exists(os.path.join(private, "key")))
 
 
 class Contract(Attacked):

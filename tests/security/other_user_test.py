@@ -37,7 +37,7 @@ def test_resume_refuses_the_run_of_another_user(storage):
 def test_resume_without_a_name_passes_over_others(storage):
     attack.need_root()
     _, told = trap(storage)
-    attack.assert_refused(attack.call(storage, VICTIM, "unisono", "run", "--resume"), "no run here")
+    attack.assert_refused(attack.call(storage, VICTIM, "unisono", "run", "--resume"), "no stopped, failed or interrupted run")
     attack.failed_run(storage, VICTIM, "mine", "exit 3")
     trap_file = os.path.join(attack.shared(storage), "trap", "run_001", "run.json")
     attack.edit_json(trap_file, created=9e9)  # the newest of all
@@ -405,7 +405,7 @@ def test_names_that_a_shell_would_expand(storage):
         subprocess.run(["cp", "-a", os.path.join(attack.shared(storage), "plain"), directory], check=True)
     done = attack.call(storage, VICTIM, "unisono", "ls", "--quiet")
     assert sorted(done.stdout.split("\n")) == ["", "keepme/run_001", "plain/run_001"], done.stdout
-    assert done.stderr.count("left out: ") == 4, done.stderr
+    assert done.stderr.count("skipped: ") == 4, done.stderr
     script = "source <(unisono completion bash); COMP_WORDS=(unisono show ''); COMP_CWORD=2; COMP_LINE='unisono show '; COMP_POINT=13; _unisono; echo ${COMPREPLY[@]}"
     done = attack.call(storage, VICTIM, "bash", "-c", script)
     assert "keepme/run_001" in done.stdout and "id" not in done.stdout, (done.stdout, done.stderr)

@@ -94,9 +94,9 @@ def test_env_file_of_another_user(storage):
 
 def test_visible_values_are_warned_of(storage):
     done = unisono(storage, "run", "-e", "API_KEY=" + SECRET, "--", "true")
-    assert "list of processes" in done.stderr and SECRET not in done.stderr, done.stderr
+    assert "with `ps`" in done.stderr and SECRET not in done.stderr, done.stderr
     assert_nowhere(storage, done.stdout)
-    assert "list of processes" not in unisono(storage, "run", "-e", "LEVEL=3", "--", "true").stderr
+    assert "with `ps`" not in unisono(storage, "run", "-e", "LEVEL=3", "--", "true").stderr
 
 
 def test_dry_run_hides(storage):

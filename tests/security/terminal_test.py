@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-import attack  # noqa: F401  (finds support)
+import attack
 import support
 
 CONTROLS = [chr(code) for code in [*range(1, 0x20), *range(0x7F, 0xA0)]]

@@ -1,4 +1,5 @@
-/* bad_input.c - what is asked wrongly: a clear error before anything starts, and nothing left on the disk. */
+/* bad_input.c - what is asked wrongly: a clear error before anything starts, and nothing left on
+ * the disk. */
 #include <sys/stat.h>
 
 #include "scenario.h"
@@ -20,7 +21,7 @@ static int no_session_of_its_own(uni_session *session, uni_value **result, uni_e
 {
     uni_session *second = NULL;
     UNI_TRY(uni_session_open(&second, err));
-    bool alone = !uni_session_is_worker(second);
+    bool alone = !uni_session_info_of(second)->is_worker;
     uni_session_close(second);
     return alone ? 0 : uni_error_set(err, UNI_EMISMATCH, "a second session in one worker");
 }
@@ -70,7 +71,9 @@ static void trainer_options(uni_program *program)
     refused(&(uni_trainer_options){ .cpus_per_worker = 100000, .storage_path = storage },
             UNI_ERESOURCE, "CPUs");
     refused(&(uni_trainer_options){ .memory_per_worker = 1e18, .storage_path = storage },
-            UNI_ERESOURCE, "GiB");
+            UNI_ERESOURCE, "reserve less with memory_per_worker (--memory)");
+    refused(&(uni_trainer_options){ .address_space_limit = -1, .storage_path = storage },
+            UNI_EINVAL, "address_space_limit must not be negative");
     refused(&(uni_trainer_options){ .max_failures = -7, .storage_path = storage }, UNI_EINVAL,
             "max_failures");
     refused(&(uni_trainer_options){ .name = "a/b", .storage_path = storage }, UNI_EINVAL, "a/b");
@@ -92,7 +95,7 @@ static void run_refused(uni_trainer *trainer, const uni_run_options *run, int co
 {
     uni_error err = { 0 };
     uni_result *result = NULL;
-    int status = uni_trainer_fit(trainer, run, &result, &err);
+    int status = uni_trainer_fit(&result, trainer, run, &err);
     if (status != code)
         fprintf(stderr, "expected %s, got %s: %s\n", uni_status_name(code), uni_status_name(status),
                 err.message);
@@ -140,7 +143,7 @@ static void storage_url(uni_program *program)
     snprintf(url, sizeof url, "file://%s/deep/er", scenario_storage());
     uni_trainer *trainer = scenario_trainer(
         program, (uni_trainer_options){ .num_workers = 1, .storage_path = url, .name = "x" });
-    CHECK_OK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "nothing" }, NULL, &err),
+    CHECK_OK(uni_trainer_fit(NULL, trainer, &(uni_run_options){ .function = "nothing" }, &err),
              &err);
     char *left = scenario_list(scenario_storage(), "deep", "er", "x", NULL);
     CHECK(strcmp(left, "run_001") == 0);
@@ -153,11 +156,11 @@ static void in_the_worker(uni_program *program)
     uni_error err = { 0 };
     uni_trainer *trainer = scenario_trainer(
         program, (uni_trainer_options){ .num_workers = 1, .max_failures = UNI_NO_RETRIES });
-    CHECK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "bad_metrics" }, NULL, &err) ==
+    CHECK(uni_trainer_fit(NULL, trainer, &(uni_run_options){ .function = "bad_metrics" }, &err) ==
           UNI_EFUNCTION);
     CHECK_CONTAINS(err.message, "metrics must be a dictionary");
-    CHECK_OK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "no_session_of_its_own" },
-                             NULL, &err),
+    CHECK_OK(uni_trainer_fit(NULL, trainer,
+                             &(uni_run_options){ .function = "no_session_of_its_own" }, &err),
              &err);
     uni_trainer_free(trainer);
 }

@@ -1,4 +1,5 @@
-/* basics.c - runs that go well: results by rank, warm workers, iterators, sinks, limits of sizes. */
+/* basics.c - runs that go well: results by rank, warm workers, iterators, sinks, limits of
+ * sizes. */
 #include <math.h>
 #include <sys/wait.h>
 
@@ -7,18 +8,19 @@
 #include <net/if.h>
 #include <netinet/in.h>
 
+#include "train/shared.h"
 #include "scenario.h"
 
 /* ---- train functions ---- */
 
 static int report_epochs(uni_session *session, uni_value **result, uni_error *err)
 {
-    int64_t epochs = uni_dict_get_int(uni_session_config(session), "num_epochs", 3);
+    int64_t epochs = uni_dict_get_int(uni_session_info_of(session)->config, "num_epochs", 3);
     for (int64_t epoch = 0; epoch < epochs; epoch++)
         UNI_TRY(uni_session_report_numbers(
             session, 2, (const char *const[]){ "epoch", "loss" },
             (const double[]){ (double)epoch, 1.0 / (double)(epoch + 3) }, err));
-    *result = uni_value_int(uni_session_world_rank(session) * 100 + epochs);
+    *result = uni_value_int(uni_session_info_of(session)->world_rank * 100 + epochs);
     return 0;
 }
 
@@ -26,14 +28,18 @@ static int who_am_i(uni_session *session, uni_value **result, uni_error *err)
 {
     *result = uni_value_dict();
     int status = uni_dict_take(*result, "pid", uni_value_int(getpid()));
-    status |= uni_dict_take(*result, "rank", uni_value_int(uni_session_world_rank(session)));
-    status |= uni_dict_take(*result, "size", uni_value_int(uni_session_world_size(session)));
-    status |= uni_dict_take(*result, "local_rank", uni_value_int(uni_session_local_rank(session)));
     status |=
-        uni_dict_take(*result, "local_size", uni_value_int(uni_session_local_world_size(session)));
-    status |= uni_dict_take(*result, "node_rank", uni_value_int(uni_session_node_rank(session)));
+        uni_dict_take(*result, "rank", uni_value_int(uni_session_info_of(session)->world_rank));
     status |=
-        uni_dict_take(*result, "name", uni_value_string(uni_session_experiment_name(session)));
+        uni_dict_take(*result, "size", uni_value_int(uni_session_info_of(session)->world_size));
+    status |= uni_dict_take(*result, "local_rank",
+                            uni_value_int(uni_session_info_of(session)->local_rank));
+    status |= uni_dict_take(*result, "local_size",
+                            uni_value_int(uni_session_info_of(session)->local_world_size));
+    status |=
+        uni_dict_take(*result, "node_rank", uni_value_int(uni_session_info_of(session)->node_rank));
+    status |= uni_dict_take(*result, "name",
+                            uni_value_string(uni_session_info_of(session)->experiment_name));
     status |= uni_dict_take(*result, "env_rank", uni_value_string(getenv("UNISONO_RANK")));
     status |= uni_dict_take(*result, "env_size", uni_value_string(getenv("WORLD_SIZE")));
     status |= uni_dict_take(*result, "env_threads", uni_value_string(getenv("OMP_NUM_THREADS")));
@@ -63,7 +69,8 @@ static int large(uni_session *session, uni_value **result, uni_error *err)
     if (status == 0)
         status = uni_array_new(&array, UNI_F32, 1, (const int64_t[]){ 2000000 }, err);
     if (status == 0) {
-        ((float *)uni_array_data(array))[1999999] = (float)uni_session_world_rank(session) + 0.5f;
+        ((float *)uni_array_data(array))[1999999] =
+            (float)uni_session_info_of(session)->world_rank + 0.5f;
         *result = uni_value_array(array);
         uni_array_unref(array);
     }
@@ -74,7 +81,7 @@ static int large(uni_session *session, uni_value **result, uni_error *err)
 
 static int uneven(uni_session *session, uni_value **result, uni_error *err)
 {
-    int count = uni_session_world_rank(session) == 0 ? 5 : 2;
+    int count = uni_session_info_of(session)->world_rank == 0 ? 5 : 2;
     for (int i = 0; i < count; i++)
         UNI_TRY(uni_session_report_numbers(session, 1, (const char *const[]){ "i" },
                                            (const double[]){ i }, err));
@@ -108,13 +115,13 @@ static int forked_and_filled(uni_session *session, uni_value **result, uni_error
 static int config_length(uni_session *session, uni_value **result, uni_error *err)
 {
     *result = uni_value_int(
-        (int64_t)strlen(uni_dict_get_string(uni_session_config(session), "blob", "")));
+        (int64_t)strlen(uni_dict_get_string(uni_session_info_of(session)->config, "blob", "")));
     return 0;
 }
 
 static int flood(uni_session *session, uni_value **result, uni_error *err)
 {
-    int64_t count = uni_dict_get_int(uni_session_config(session), "count", 1000);
+    int64_t count = uni_dict_get_int(uni_session_info_of(session)->config, "count", 1000);
     for (int64_t i = 0; i < count; i++)
         UNI_TRY(uni_session_report_numbers(session, 2, (const char *const[]){ "i", "loss" },
                                            (const double[]){ (double)i, 0.5 / (double)(i + 1) },
@@ -141,27 +148,30 @@ static void fit_returns_by_rank(uni_program *program)
     uni_trainer *trainer =
         scenario_trainer(program, (uni_trainer_options){ .num_workers = 3, .name = "fit" });
     uni_value *config = scenario_config("num_epochs", 4, NULL);
-    CHECK_OK(uni_trainer_fit(trainer,
+    CHECK_OK(uni_trainer_fit(&result, trainer,
                              &(uni_run_options){ .function = "report_epochs", .config = config },
-                             &result, &err),
+                             &err),
              &err);
-    CHECK(uni_result_world_size(result) == 3 && uni_result_attempts(result) == 1 &&
-          uni_result_exit_code(result) == 0);
+    CHECK(uni_result_info_of(result)->world_size == 3 &&
+          uni_result_info_of(result)->attempts == 1 && uni_result_info_of(result)->exit_code == 0);
     for (int rank = 0; rank < 3; rank++) {
-        CHECK(uni_value_as_int(uni_result_returned(result, rank), -1) == rank * 100 + 4);
-        CHECK(uni_result_iterations(result, rank) == 4);
-        CHECK(uni_dict_get_int(uni_result_metrics(result, rank), "epoch", -1) == 3);
-        CHECK(uni_dict_get_float(uni_result_metrics(result, rank), "loss", -1) == 1.0 / 6);
-        CHECK(uni_dict_get_int(uni_result_metrics(result, rank), "_training_iteration", -1) == 4);
-        CHECK(uni_dict_get_int(uni_result_metrics(result, rank), "_timestamp", -1) > 1600000000);
-        CHECK(uni_dict_get_float(uni_result_metrics(result, rank), "_time_this_iter_s", -1) >= 0);
-        CHECK(uni_dict_get(uni_result_metrics(result, rank), "_hostname") == NULL);
+        CHECK(uni_value_as_int(uni_result_info_of(result)->returned[rank], -1) == rank * 100 + 4);
+        CHECK(uni_result_info_of(result)->iterations[rank] == 4);
+        CHECK(uni_dict_get_int(uni_result_info_of(result)->metrics[rank], "epoch", -1) == 3);
+        CHECK(uni_dict_get_float(uni_result_info_of(result)->metrics[rank], "loss", -1) == 1.0 / 6);
+        CHECK(uni_dict_get_int(uni_result_info_of(result)->metrics[rank], "_training_iteration",
+                               -1) == 4);
+        CHECK(uni_dict_get_int(uni_result_info_of(result)->metrics[rank], "_timestamp", -1) >
+              1600000000);
+        CHECK(uni_dict_get_float(uni_result_info_of(result)->metrics[rank], "_time_this_iter_s",
+                                 -1) >= 0);
+        CHECK(uni_dict_get(uni_result_info_of(result)->metrics[rank], "_hostname") == NULL);
     }
-    CHECK_CONTAINS(uni_result_run_dir(result), "/fit/run_001");
-    uni_value *description = scenario_description(uni_result_run_dir(result));
+    CHECK_CONTAINS(uni_result_info_of(result)->run_dir, "/fit/run_001");
+    uni_value *description = scenario_description(uni_result_info_of(result)->run_dir);
     CHECK(strcmp(uni_dict_get_string(description, "status", ""), "succeeded") == 0);
     CHECK(uni_dict_get_int(description, "exit_code", -1) == 0);
-    char *files = scenario_list(uni_result_run_dir(result), NULL);
+    char *files = scenario_list(uni_result_info_of(result)->run_dir, NULL);
     CHECK(strcmp(files, "checkpoints journal.jsonl logs progress.csv results.jsonl run.json") == 0);
     free(files);
     uni_value_free(description);
@@ -196,9 +206,9 @@ static void detailed_metrics(uni_program *program)
     setenv("TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS", "1", 1);
     uni_trainer *trainer = scenario_trainer(program, (uni_trainer_options){ .num_workers = 1 });
     CHECK_OK(
-        uni_trainer_fit(trainer, &(uni_run_options){ .function = "report_epochs" }, &result, &err),
+        uni_trainer_fit(&result, trainer, &(uni_run_options){ .function = "report_epochs" }, &err),
         &err);
-    const uni_value *metrics = uni_result_metrics(result, 0);
+    const uni_value *metrics = uni_result_info_of(result)->metrics[0];
     const char *date = uni_dict_get_string(metrics, "_date", "");
     CHECK(strlen(date) == 19 && date[10] == '_' && date[13] == '-');
     CHECK(uni_dict_get_string(metrics, "_hostname", NULL));
@@ -216,10 +226,10 @@ static void ranks_and_environment(uni_program *program)
     unsetenv("OMP_NUM_THREADS");
     uni_trainer *trainer =
         scenario_trainer(program, (uni_trainer_options){ .num_workers = 2, .name = "who" });
-    CHECK_OK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "who_am_i" }, &result, &err),
+    CHECK_OK(uni_trainer_fit(&result, trainer, &(uni_run_options){ .function = "who_am_i" }, &err),
              &err);
     for (int rank = 0; rank < 2; rank++) {
-        const uni_value *me = uni_result_returned(result, rank);
+        const uni_value *me = uni_result_info_of(result)->returned[rank];
         CHECK(uni_dict_get_int(me, "rank", -1) == rank && uni_dict_get_int(me, "size", -1) == 2);
         CHECK(uni_dict_get_int(me, "local_rank", -1) == rank &&
               uni_dict_get_int(me, "local_size", -1) == 2);
@@ -240,28 +250,28 @@ static void warm_workers(uni_program *program)
     uni_trainer *trainer =
         scenario_trainer(program, (uni_trainer_options){ .num_workers = 2, .name = "warm" });
     uni_result *first = NULL, *second = NULL, *third = NULL;
-    CHECK(uni_trainer_run(trainer, &(uni_run_options){ .function = "who_am_i" }, &first, &err) ==
+    CHECK(uni_trainer_run(&first, trainer, &(uni_run_options){ .function = "who_am_i" }, &err) ==
           UNI_ESTATE);
     CHECK_CONTAINS(err.message, "not active");
     CHECK_OK(uni_trainer_start(trainer, &err), &err);
-    CHECK_OK(uni_trainer_run(trainer, &(uni_run_options){ .function = "who_am_i" }, &first, &err),
+    CHECK_OK(uni_trainer_run(&first, trainer, &(uni_run_options){ .function = "who_am_i" }, &err),
              &err);
-    CHECK_OK(uni_trainer_run(trainer, &(uni_run_options){ .function = "who_am_i" }, &second, &err),
+    CHECK_OK(uni_trainer_run(&second, trainer, &(uni_run_options){ .function = "who_am_i" }, &err),
              &err);
     for (int rank = 0; rank < 2; rank++)
-        CHECK(uni_dict_get_int(uni_result_returned(first, rank), "pid", 1) ==
-              uni_dict_get_int(uni_result_returned(second, rank), "pid", 2));
-    CHECK_CONTAINS(uni_result_run_dir(second), "/warm/run_002");
+        CHECK(uni_dict_get_int(uni_result_info_of(first)->returned[rank], "pid", 1) ==
+              uni_dict_get_int(uni_result_info_of(second)->returned[rank], "pid", 2));
+    CHECK_CONTAINS(uni_result_info_of(second)->run_dir, "/warm/run_002");
     uni_trainer_shutdown(trainer);
-    CHECK(uni_trainer_run(trainer, &(uni_run_options){ .function = "who_am_i" }, &third, &err) ==
+    CHECK(uni_trainer_run(&third, trainer, &(uni_run_options){ .function = "who_am_i" }, &err) ==
           UNI_ESTATE);
     CHECK_OK(uni_trainer_start(trainer, &err), &err);
-    CHECK_OK(uni_trainer_run(trainer, &(uni_run_options){ .function = "who_am_i" }, &third, &err),
+    CHECK_OK(uni_trainer_run(&third, trainer, &(uni_run_options){ .function = "who_am_i" }, &err),
              &err);
-    CHECK(uni_dict_get_int(uni_result_returned(third, 0), "pid", 1) !=
-          uni_dict_get_int(uni_result_returned(second, 0), "pid", 2));
+    CHECK(uni_dict_get_int(uni_result_info_of(third)->returned[0], "pid", 1) !=
+          uni_dict_get_int(uni_result_info_of(second)->returned[0], "pid", 2));
     CHECK_CONTAINS(uni_trainer_latest_run_dir(trainer), "/warm/run_003");
-    char *runs = scenario_list(uni_trainer_logdir(trainer), NULL);
+    char *runs = scenario_list(uni__trainer_logdir(trainer), NULL);
     CHECK(strcmp(runs, ".start run_001 run_002 run_003") == 0);
     free(runs);
     uni_result_free(first);
@@ -277,18 +287,18 @@ static void idle_death_is_replaced(uni_program *program)
     uni_trainer *trainer = scenario_trainer(
         program, (uni_trainer_options){ .num_workers = 2, .max_failures = UNI_NO_RETRIES });
     CHECK_OK(uni_trainer_start(trainer, &err), &err);
-    CHECK_OK(uni_trainer_run(trainer, &(uni_run_options){ .function = "who_am_i" }, &result, &err),
+    CHECK_OK(uni_trainer_run(&result, trainer, &(uni_run_options){ .function = "who_am_i" }, &err),
              &err);
-    int pid = (int)uni_dict_get_int(uni_result_returned(result, 1), "pid", 0);
+    int pid = (int)uni_dict_get_int(uni_result_info_of(result)->returned[1], "pid", 0);
     uni_result_free(result);
     char command[64];
     snprintf(command, sizeof command, "kill -9 %d", pid);
     CHECK(system(command) == 0);
     scenario_sleep_ms(200);
-    CHECK_OK(uni_trainer_run(trainer, &(uni_run_options){ .function = "who_am_i" }, &result, &err),
+    CHECK_OK(uni_trainer_run(&result, trainer, &(uni_run_options){ .function = "who_am_i" }, &err),
              &err);
-    CHECK(uni_dict_get_int(uni_result_returned(result, 1), "pid", 0) != pid &&
-          uni_result_attempts(result) == 1);
+    CHECK(uni_dict_get_int(uni_result_info_of(result)->returned[1], "pid", 0) != pid &&
+          uni_result_info_of(result)->attempts == 1);
     uni_result_free(result);
     uni_trainer_free(trainer);
 }
@@ -304,34 +314,34 @@ static void iterate(uni_program *program, bool lockstep)
     uni_value *config = scenario_config("num_epochs", 5, NULL);
     CHECK_OK(uni_trainer_start(trainer, &err), &err);
     CHECK_OK(uni_trainer_run_iterator(
-                 trainer, &(uni_run_options){ .function = "report_epochs", .config = config },
-                 &iterator, &err),
+                 &iterator, trainer,
+                 &(uni_run_options){ .function = "report_epochs", .config = config }, &err),
              &err);
-    CHECK(uni_iterator_result(iterator, false, &result, &err) == UNI_ESTATE && result == NULL);
+    CHECK(uni_iterator_result(&result, iterator, false, &err) == UNI_ESTATE && result == NULL);
     for (int i = 1; i <= 5; i++) {
-        CHECK(uni_iterator_next(iterator, &reports, &err) == 1);
+        CHECK(uni_iterator_next(&reports, iterator, &err) == 1);
         CHECK(reports->iteration == i && reports->world_size == 2);
         for (int rank = 0; rank < 2; rank++)
             CHECK(uni_dict_get_int(reports->by_rank[rank], "epoch", -1) == i - 1);
     }
-    CHECK_OK(uni_iterator_next(iterator, &reports, &err), &err);
+    CHECK_OK(uni_iterator_next(&reports, iterator, &err), &err);
     CHECK(uni_iterator_is_finished(iterator));
-    CHECK_OK(uni_iterator_result(iterator, false, &result, &err), &err);
-    CHECK(uni_value_as_int(uni_result_returned(result, 1), -1) == 105);
+    CHECK_OK(uni_iterator_result(&result, iterator, false, &err), &err);
+    CHECK(uni_value_as_int(uni_result_info_of(result)->returned[1], -1) == 105);
     uni_iterator_free(iterator);
     /* The same trainer goes on; force drains what was not taken. */
     CHECK_OK(uni_trainer_run_iterator(
-                 trainer, &(uni_run_options){ .function = "report_epochs", .config = config },
-                 &iterator, &err),
+                 &iterator, trainer,
+                 &(uni_run_options){ .function = "report_epochs", .config = config }, &err),
              &err);
-    CHECK(uni_iterator_next(iterator, &reports, &err) == 1);
-    CHECK_OK(uni_iterator_result(iterator, true, &result, &err), &err);
-    CHECK(uni_value_as_int(uni_result_returned(result, 0), -1) == 5);
+    CHECK(uni_iterator_next(&reports, iterator, &err) == 1);
+    CHECK_OK(uni_iterator_result(&result, iterator, true, &err), &err);
+    CHECK(uni_value_as_int(uni_result_info_of(result)->returned[0], -1) == 5);
     uni_iterator_free(iterator);
     /* One that is left in the middle stops its run. */
     CHECK_OK(uni_trainer_run_iterator(
-                 trainer, &(uni_run_options){ .function = "report_epochs", .config = config },
-                 &iterator, &err),
+                 &iterator, trainer,
+                 &(uni_run_options){ .function = "report_epochs", .config = config }, &err),
              &err);
     uni_iterator_free(iterator);
     uni_value_free(config);
@@ -355,15 +365,15 @@ static void lockstep_with_sinks(uni_program *program)
     uni_trainer *trainer =
         scenario_trainer(program, (uni_trainer_options){ .num_workers = 2, .lockstep = true });
     CHECK_OK(
-        uni_trainer_fit(trainer, &(uni_run_options){ .function = "report_epochs" }, &result, &err),
+        uni_trainer_fit(&result, trainer, &(uni_run_options){ .function = "report_epochs" }, &err),
         &err);
-    CHECK(uni_result_iterations(result, 1) == 3);
+    CHECK(uni_result_info_of(result)->iterations[1] == 3);
     uni_result_free(result);
-    CHECK_OK(uni_trainer_fit(trainer,
+    CHECK_OK(uni_trainer_fit(&result, trainer,
                              &(uni_run_options){ .function = "report_epochs", .num_sinks = -1 },
-                             &result, &err),
+                             &err),
              &err);
-    CHECK(uni_result_iterations(result, 1) == 3);
+    CHECK(uni_result_info_of(result)->iterations[1] == 3);
     uni_result_free(result);
     uni_trainer_free(trainer);
 }
@@ -386,10 +396,10 @@ static void nan_survives(uni_program *program)
     int seen = 0;
     uni_trainer *trainer = scenario_trainer(program, (uni_trainer_options){ .num_workers = 1 });
     CHECK_OK(
-        uni_trainer_fit(trainer, &(uni_run_options){ .function = "odd_numbers" }, &result, &err),
+        uni_trainer_fit(&result, trainer, &(uni_run_options){ .function = "odd_numbers" }, &err),
         &err);
-    CHECK(isnan(uni_dict_get_float(uni_result_metrics(result, 0), "nan", 0)));
-    CHECK_OK(uni_run_open(&run, uni_result_run_dir(result), NULL, &err), &err);
+    CHECK(isnan(uni_dict_get_float(uni_result_info_of(result)->metrics[0], "nan", 0)));
+    CHECK_OK(uni_run_open(&run, uni_result_info_of(result)->run_dir, NULL, &err), &err);
     CHECK_OK(uni_run_reports(run, check_odd, &seen, &err), &err);
     CHECK(seen == 1);
     uni_run_close(run);
@@ -402,10 +412,11 @@ static void large_messages(uni_program *program)
     uni_error err = { 0 };
     uni_result *result = NULL;
     uni_trainer *trainer = scenario_trainer(program, (uni_trainer_options){ .num_workers = 2 });
-    CHECK_OK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "large" }, &result, &err),
+    CHECK_OK(uni_trainer_fit(&result, trainer, &(uni_run_options){ .function = "large" }, &err),
              &err);
-    CHECK(strlen(uni_dict_get_string(uni_result_metrics(result, 1), "text", "")) == 6u << 20);
-    uni_array *array = uni_value_as_array(uni_result_returned(result, 1));
+    CHECK(strlen(uni_dict_get_string(uni_result_info_of(result)->metrics[1], "text", "")) ==
+          6u << 20);
+    uni_array *array = uni_value_as_array(uni_result_info_of(result)->returned[1]);
     CHECK(array && uni_array_count(array) == 2000000 &&
           ((float *)uni_array_data(array))[1999999] == 1.5f);
     uni_result_free(result);
@@ -414,11 +425,11 @@ static void large_messages(uni_program *program)
     blob[500000] = '\0';
     uni_value *config = uni_value_dict();
     CHECK(uni_dict_take(config, "blob", uni_value_string(blob)) == 0);
-    CHECK_OK(uni_trainer_fit(trainer,
+    CHECK_OK(uni_trainer_fit(&result, trainer,
                              &(uni_run_options){ .function = "config_length", .config = config },
-                             &result, &err),
+                             &err),
              &err);
-    CHECK(uni_value_as_int(uni_result_returned(result, 1), 0) == 500000);
+    CHECK(uni_value_as_int(uni_result_info_of(result)->returned[1], 0) == 500000);
     free(blob);
     uni_value_free(config);
     uni_result_free(result);
@@ -430,13 +441,14 @@ static void uneven_reports(uni_program *program)
     uni_error err = { 0 };
     uni_result *result = NULL;
     uni_trainer *trainer = scenario_trainer(program, (uni_trainer_options){ .num_workers = 2 });
-    CHECK_OK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "uneven" }, &result, &err),
+    CHECK_OK(uni_trainer_fit(&result, trainer, &(uni_run_options){ .function = "uneven" }, &err),
              &err);
-    CHECK(uni_result_iterations(result, 0) == 5 && uni_result_iterations(result, 1) == 2);
+    CHECK(uni_result_info_of(result)->iterations[0] == 5 &&
+          uni_result_info_of(result)->iterations[1] == 2);
     uni_result_free(result);
-    CHECK(uni_trainer_fit(trainer,
+    CHECK(uni_trainer_fit(&result, trainer,
                           &(uni_run_options){ .function = "uneven", .v1_checkpoints = true },
-                          &result, &err) == UNI_EMISMATCH);
+                          &err) == UNI_EMISMATCH);
     CHECK_CONTAINS(err.message, "rank");
     uni_result_free(result);
     uni_trainer_free(trainer);
@@ -458,10 +470,10 @@ static void forks_and_names(uni_program *program)
     int seen = 0;
     uni_trainer *trainer = scenario_trainer(
         program, (uni_trainer_options){ .num_workers = 1, .max_failures = UNI_NO_RETRIES });
-    CHECK_OK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "forked_and_filled" },
-                             &result, &err),
+    CHECK_OK(uni_trainer_fit(&result, trainer,
+                             &(uni_run_options){ .function = "forked_and_filled" }, &err),
              &err);
-    CHECK_OK(uni_run_open(&run, uni_result_run_dir(result), NULL, &err), &err);
+    CHECK_OK(uni_run_open(&run, uni_result_info_of(result)->run_dir, NULL, &err), &err);
     CHECK_OK(uni_run_reports(run, check_filled, &seen, &err), &err);
     CHECK(seen == 2);
     uni_run_close(run);
@@ -473,7 +485,7 @@ typedef struct counts {
     int started, results, finished, code;
 } counts;
 
-static void on_start(void *context, const uni_run_info *info)
+static void on_start(void *context, const uni_start_info *info)
 {
     ((counts *)context)->started += info->world_size;
 }
@@ -497,18 +509,18 @@ static void callbacks_get_everything(uni_program *program)
     counts seen = { 0 };
     uni_trainer *trainer = scenario_trainer(program, (uni_trainer_options){ .num_workers = 2 });
     uni_value *config = scenario_config("count", 300, NULL);
-    CHECK_OK(uni_sink_callback(&sink,
-                               &(uni_callback){ .on_start = on_start,
-                                                .on_result = on_result,
-                                                .on_finish = on_finish,
-                                                .context = &seen },
-                               &err),
+    CHECK_OK(uni_sink_from_functions(&sink,
+                                     &(uni_sink_functions){ .on_start = on_start,
+                                                            .on_result = on_result,
+                                                            .on_finish = on_finish,
+                                                            .context = &seen },
+                                     &err),
              &err);
     CHECK_OK(
-        uni_trainer_fit(trainer,
+        uni_trainer_fit(NULL, trainer,
                         &(uni_run_options){
                             .function = "flood", .config = config, .sinks = &sink, .num_sinks = 1 },
-                        NULL, &err),
+                        &err),
         &err);
     CHECK(seen.started == 2 && seen.results == 300 && seen.finished == 1 && seen.code == 0);
     uni_sink_free(sink);
@@ -523,9 +535,9 @@ static void sixty_four_workers(uni_program *program)
     uni_log_level_set(UNI_LOG_ERROR);
     uni_trainer *trainer = scenario_trainer(program, (uni_trainer_options){ .num_workers = 64 });
     CHECK_OK(
-        uni_trainer_fit(trainer, &(uni_run_options){ .function = "report_epochs" }, &result, &err),
+        uni_trainer_fit(&result, trainer, &(uni_run_options){ .function = "report_epochs" }, &err),
         &err);
-    CHECK(uni_value_as_int(uni_result_returned(result, 63), -1) == 6303);
+    CHECK(uni_value_as_int(uni_result_info_of(result)->returned[63], -1) == 6303);
     uni_result_free(result);
     uni_trainer_free(trainer);
 }
@@ -537,9 +549,9 @@ static void five_hundred_workers(uni_program *program)
     uni_log_level_set(UNI_LOG_ERROR);
     uni_trainer *trainer = scenario_trainer(
         program, (uni_trainer_options){ .num_workers = 500, .max_failures = UNI_NO_RETRIES });
-    CHECK_OK(uni_trainer_fit(trainer,
+    CHECK_OK(uni_trainer_fit(NULL, trainer,
                              &(uni_run_options){ .program = (const char *const[]){ "true", NULL } },
-                             NULL, &err),
+                             &err),
              &err);
     uni_trainer_free(trainer);
     CHECK(scenario_nothing_left(scenario_storage()));
@@ -552,12 +564,13 @@ static void alone(uni_program *program)
     uni_value *state = NULL;
     uni_log_level_set(UNI_LOG_OFF);
     CHECK_OK(uni_session_open(&session, &err), &err);
-    CHECK(!uni_session_is_worker(session) && uni_session_world_size(session) == 1 &&
-          uni_session_world_rank(session) == 0);
+    CHECK(!uni_session_info_of(session)->is_worker &&
+          uni_session_info_of(session)->world_size == 1 &&
+          uni_session_info_of(session)->world_rank == 0);
     CHECK_OK(uni_session_report_numbers(session, 1, (const char *const[]){ "x" },
                                         (const double[]){ 1 }, &err),
              &err);
-    CHECK_OK(uni_session_load_checkpoint(session, &state, &err), &err);
+    CHECK_OK(uni_session_load_checkpoint(&state, session, &err), &err);
     CHECK(state == NULL && !uni_session_should_stop(session));
     uni_session_close(session);
 }

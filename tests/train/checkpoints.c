@@ -1,4 +1,5 @@
-/* checkpoints.c - checkpoints through a whole run: policies, dictionaries, directories, resuming. */
+/* checkpoints.c - checkpoints through a whole run: policies, dictionaries, directories,
+ * resuming. */
 #include <math.h>
 #include <sys/stat.h>
 
@@ -8,7 +9,7 @@
 
 static int save_losses(uni_session *session, uni_value **result, uni_error *err)
 {
-    const uni_value *losses = uni_dict_get(uni_session_config(session), "losses");
+    const uni_value *losses = uni_dict_get(uni_session_info_of(session)->config, "losses");
     for (size_t i = 0; i < uni_list_size(losses); i++) {
         uni_value *state = uni_value_dict();
         int status = uni_dict_take(state, "loss", uni_value_copy(uni_list_get(losses, i)));
@@ -34,12 +35,13 @@ static uni_value *state_of(int64_t epoch, int size, uni_error *err)
     return status == 0 ? state : NULL;
 }
 
-/* Counts epochs from where the checkpoint stands; rank 0 hands over a dictionary with each report. */
+/* Counts epochs from where the checkpoint stands; rank 0 hands over a dictionary with each
+ * report. */
 static int count_epochs(uni_session *session, uni_value **result, uni_error *err)
 {
-    const uni_value *config = uni_session_config(session);
+    const uni_value *config = uni_session_info_of(session)->config;
     uni_value *state = NULL;
-    UNI_TRY(uni_session_load_checkpoint(session, &state, err));
+    UNI_TRY(uni_session_load_checkpoint(&state, session, err));
     int64_t first = uni_dict_get_int(state, "epoch", -1) + 1;
     uni_array *weights = uni_value_as_array(uni_dict_get(state, "weights"));
     if (state && (!weights || ((float *)uni_array_data(weights))[2] != (float)(first - 1) + 1.0f))
@@ -51,8 +53,9 @@ static int count_epochs(uni_session *session, uni_value **result, uni_error *err
                   *next = state_of(epoch, (int)uni_dict_get_int(config, "size", 10), err);
         int status = uni_dict_take(metrics, "epoch", uni_value_int(epoch));
         status |= uni_dict_take(metrics, "loss", uni_value_float(1.0 / (double)(epoch + 1)));
-        uni_checkpoint_source source = { .dict =
-                                             uni_session_world_rank(session) == 0 ? next : NULL };
+        uni_checkpoint_source source = { .dict = uni_session_info_of(session)->world_rank == 0
+                                                     ? next
+                                                     : NULL };
         if (status == 0)
             status = uni_session_report(session, metrics, &source, err);
         uni_value_free(metrics);
@@ -79,8 +82,8 @@ static int directories(uni_session *session, uni_value **result, uni_error *err)
 {
     for (int i = 0; i < 2; i++) {
         char *dir = NULL, name[64];
-        UNI_TRY(uni_session_checkpoint_dir(session, &dir, err));
-        snprintf(name, sizeof name, "part_%d.txt", uni_session_world_rank(session));
+        UNI_TRY(uni_session_checkpoint_dir(&dir, session, err));
+        snprintf(name, sizeof name, "part_%d.txt", uni_session_info_of(session)->world_rank);
         if (write_text(dir, name, i ? "second" : "first") < 0)
             return uni_error_set(err, UNI_EIO, "cannot write");
         int status =
@@ -116,11 +119,11 @@ static int users_directory(uni_session *session, uni_value **result, uni_error *
 /* One report with a checkpoint for each loss. */
 static int report_losses(uni_session *session, uni_value **result, uni_error *err)
 {
-    const uni_value *list = uni_dict_get(uni_session_config(session), "losses");
+    const uni_value *list = uni_dict_get(uni_session_info_of(session)->config, "losses");
     for (size_t i = 0; i < uni_list_size(list); i++) {
         uni_value *metrics =
             scenario_config("loss", uni_value_as_float(uni_list_get(list, i), 0), NULL);
-        bool first = uni_session_world_rank(session) == 0;
+        bool first = uni_session_info_of(session)->world_rank == 0;
         int status = uni_session_report(
             session, metrics, &(uni_checkpoint_source){ .dict = first ? metrics : NULL }, err);
         uni_value_free(metrics);
@@ -166,25 +169,26 @@ static void newest_and_best(uni_program *program)
     uni_checkpoint *newest = NULL;
     uni_trainer *trainer = scenario_trainer(program, (uni_trainer_options){ .num_workers = 2 });
     CHECK_OK(
-        uni_trainer_fit(trainer,
+        uni_trainer_fit(&result, trainer,
                         &(uni_run_options){
                             .function = "report_losses",
                             .config = config,
                             .policy = &(uni_checkpoint_policy){ .num_to_keep = 3,
                                                                 .score_attribute = "loss",
                                                                 .score_order = UNI_SCORE_MIN } },
-                        &result, &err),
+                        &err),
         &err);
-    CHECK_CONTAINS(uni_result_latest_checkpoint(result), "checkpoint_000005");
-    CHECK_OK(uni_checkpoint_open(&newest, uni_result_latest_checkpoint(result), &err), &err);
-    CHECK_OK(uni_checkpoint_read_dict(newest, &dict, &err), &err);
+    CHECK_CONTAINS(uni_result_info_of(result)->latest_checkpoint, "checkpoint_000005");
+    CHECK_OK(uni_checkpoint_open(&newest, uni_result_info_of(result)->latest_checkpoint, &err),
+             &err);
+    CHECK_OK(uni_checkpoint_read_dict(&dict, newest, &err), &err);
     CHECK(uni_dict_get_float(dict, "loss", 0) == 0.7);
     uni_value_free(dict);
     uni_checkpoint_close(newest);
-    CHECK_CONTAINS(uni_result_best_checkpoint(result), kept[2]);
-    CHECK(uni_result_num_checkpoints(result) == 3 && !uni_result_checkpoint(result, 3));
+    CHECK_CONTAINS(uni_result_info_of(result)->best_checkpoint, kept[2]);
+    CHECK(uni_result_info_of(result)->num_checkpoints == 3);
     for (int i = 0; i < 3; i++)
-        CHECK_CONTAINS(uni_result_checkpoint(result, i), kept[i]);
+        CHECK_CONTAINS(uni_result_info_of(result)->checkpoints[i], kept[i]);
     uni_value_free(config);
     uni_result_free(result);
     uni_trainer_free(trainer);
@@ -197,25 +201,25 @@ static void golden(uni_program *program, uni_checkpoint_policy policy, int count
     uni_result *result = NULL;
     uni_value *config = losses(count, values);
     uni_trainer *trainer = scenario_trainer(program, (uni_trainer_options){ .num_workers = 2 });
-    CHECK_OK(uni_trainer_fit(trainer,
+    CHECK_OK(uni_trainer_fit(&result, trainer,
                              &(uni_run_options){ .function = "save_losses",
                                                  .config = config,
                                                  .policy = &policy,
                                                  .v1_checkpoints = true },
-                             &result, &err),
+                             &err),
              &err);
-    char *left = scenario_list(uni_result_run_dir(result), "checkpoints", NULL);
+    char *left = scenario_list(uni_result_info_of(result)->run_dir, "checkpoints", NULL);
     if (strcmp(left, kept) != 0)
         fprintf(stderr, "kept: %s, expected: %s\n", left, kept);
     CHECK(strcmp(left, kept) == 0);
     if (best)
-        CHECK_CONTAINS(uni_result_best_checkpoint(result), best);
+        CHECK_CONTAINS(uni_result_info_of(result)->best_checkpoint, best);
     else
-        CHECK(uni_result_best_checkpoint(result) == NULL);
+        CHECK(uni_result_info_of(result)->best_checkpoint == NULL);
     /* The latest one is always at hand, whether it was kept or not. */
-    const double latest = uni_dict_get_float(uni_result_latest_dict(result), "loss", -1);
+    const double latest = uni_dict_get_float(uni_result_info_of(result)->latest_dict, "loss", -1);
     CHECK(latest == values[count - 1] || (isnan(latest) && isnan(values[count - 1])));
-    char *hidden = scenario_list(uni_result_run_dir(result), NULL);
+    char *hidden = scenario_list(uni_result_info_of(result)->run_dir, NULL);
     CHECK(!strstr(hidden, ".staging") && !strstr(hidden, ".recovery"));
     free(hidden);
     free(left);
@@ -252,12 +256,12 @@ static void policy_errors(uni_program *program)
     uni_run_options run = {
         .function = "save_losses", .config = config, .policy = &missing, .v1_checkpoints = true
     };
-    CHECK(uni_trainer_fit(trainer, &run, &result, &err) == UNI_EINVAL);
+    CHECK(uni_trainer_fit(&result, trainer, &run, &err) == UNI_EINVAL);
     CHECK_CONTAINS(err.message, "accuracy");
-    CHECK(uni_result_attempts(result) == 1); /* trying again would not help */
+    CHECK(uni_result_info_of(result)->attempts == 1); /* trying again would not help */
     uni_result_free(result);
     run.policy = &negative;
-    CHECK(uni_trainer_fit(trainer, &run, &result, &err) == UNI_EINVAL && result == NULL);
+    CHECK(uni_trainer_fit(&result, trainer, &run, &err) == UNI_EINVAL && result == NULL);
     uni_value_free(config);
     uni_trainer_free(trainer);
 }
@@ -269,16 +273,17 @@ static void resume_from(uni_program *program)
     uni_trainer *trainer = scenario_trainer(program, (uni_trainer_options){ .num_workers = 2 });
     uni_value *four = scenario_config("epochs", 4.0, NULL),
               *six = scenario_config("epochs", 6.0, NULL);
-    CHECK_OK(uni_trainer_fit(trainer,
+    CHECK_OK(uni_trainer_fit(&first, trainer,
                              &(uni_run_options){ .function = "count_epochs", .config = four },
-                             &first, &err),
+                             &err),
              &err);
-    CHECK(uni_value_as_int(uni_result_returned(first, 1), -1) == 0);
-    CHECK_CONTAINS(uni_result_latest_checkpoint(first), "checkpoint_000004");
+    CHECK(uni_value_as_int(uni_result_info_of(first)->returned[1], -1) == 0);
+    CHECK_CONTAINS(uni_result_info_of(first)->latest_checkpoint, "checkpoint_000004");
     uni_checkpoint *checkpoint = NULL;
-    CHECK_OK(uni_checkpoint_open(&checkpoint, uni_result_latest_checkpoint(first), &err), &err);
-    CHECK(uni_checkpoint_iteration(checkpoint) == 4 &&
-          uni_dict_get_int(uni_checkpoint_metrics(checkpoint), "epoch", -1) == 3);
+    CHECK_OK(uni_checkpoint_open(&checkpoint, uni_result_info_of(first)->latest_checkpoint, &err),
+             &err);
+    CHECK(uni_checkpoint_info_of(checkpoint)->iteration == 4 &&
+          uni_dict_get_int(uni_checkpoint_info_of(checkpoint)->metrics, "epoch", -1) == 3);
     uni_checkpoint_close(checkpoint);
     /* By checkpoint, by run directory, by dictionary. */
     for (int way = 0; way < 3; way++) {
@@ -292,27 +297,27 @@ static void resume_from(uni_program *program)
         if (way == 2)
             run.from_dict = dict;
         else
-            run.from_checkpoint =
-                way ? uni_result_run_dir(first) : uni_result_latest_checkpoint(first);
-        CHECK_OK(uni_trainer_fit(trainer, &run, &second, &err), &err);
-        CHECK(uni_value_as_int(uni_result_returned(second, 0), -1) == 4 &&
-              uni_value_as_int(uni_result_returned(second, 1), -1) == 4);
-        CHECK(uni_result_iterations(second, 0) == 2);
+            run.from_checkpoint = way ? uni_result_info_of(first)->run_dir
+                                      : uni_result_info_of(first)->latest_checkpoint;
+        CHECK_OK(uni_trainer_fit(&second, trainer, &run, &err), &err);
+        CHECK(uni_value_as_int(uni_result_info_of(second)->returned[0], -1) == 4 &&
+              uni_value_as_int(uni_result_info_of(second)->returned[1], -1) == 4);
+        CHECK(uni_result_info_of(second)->iterations[0] == 2);
         uni_result_free(second);
         uni_value_free(dict);
     }
     /* A damaged one is refused before anything starts. */
     char path[4200];
-    snprintf(path, sizeof path, "%s/arrays.bin", uni_result_latest_checkpoint(first));
+    snprintf(path, sizeof path, "%s/arrays.bin", uni_result_info_of(first)->latest_checkpoint);
     FILE *file = fopen(path, "r+");
     CHECK(file != NULL);
     fputc('!', file);
     fclose(file);
     uni_run_options run = { .function = "count_epochs",
-                            .from_checkpoint = uni_result_latest_checkpoint(first) };
-    CHECK(uni_trainer_fit(trainer, &run, &second, &err) == UNI_ECORRUPT && second == NULL);
+                            .from_checkpoint = uni_result_info_of(first)->latest_checkpoint };
+    CHECK(uni_trainer_fit(&second, trainer, &run, &err) == UNI_ECORRUPT && second == NULL);
     run.from_checkpoint = "/nowhere";
-    CHECK(uni_trainer_fit(trainer, &run, &second, &err) == UNI_ENOTFOUND && second == NULL);
+    CHECK(uni_trainer_fit(&second, trainer, &run, &err) == UNI_ENOTFOUND && second == NULL);
     uni_value_free(four);
     uni_value_free(six);
     uni_result_free(first);
@@ -325,29 +330,30 @@ static void directory_parts(uni_program *program)
     uni_result *result = NULL;
     uni_trainer *trainer = scenario_trainer(program, (uni_trainer_options){ .num_workers = 3 });
     CHECK_OK(
-        uni_trainer_fit(trainer, &(uni_run_options){ .function = "directories" }, &result, &err),
+        uni_trainer_fit(&result, trainer, &(uni_run_options){ .function = "directories" }, &err),
         &err);
-    char *files =
-        scenario_list(uni_result_run_dir(result), "checkpoints", "checkpoint_000002", NULL);
+    char *files = scenario_list(uni_result_info_of(result)->run_dir, "checkpoints",
+                                "checkpoint_000002", NULL);
     CHECK(strcmp(files, ".unisono-manifest.json part_0.txt part_1.txt part_2.txt") == 0);
     free(files);
     uni_result_free(result);
-    CHECK_OK(uni_trainer_fit(trainer,
+    CHECK_OK(uni_trainer_fit(&result, trainer,
                              &(uni_run_options){ .function = "users_directory", .num_sinks = -1 },
-                             &result, &err),
+                             &err),
              &err);
     uni_result_free(result);
     uni_trainer_free(trainer);
     trainer = scenario_trainer(program,
                                (uni_trainer_options){ .num_workers = 1, .no_retry_errors = true });
-    CHECK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "missing_directory" }, &result,
+    CHECK(uni_trainer_fit(&result, trainer, &(uni_run_options){ .function = "missing_directory" },
                           &err) == UNI_EFUNCTION);
     CHECK_CONTAINS(err.message, "/nowhere/at/all");
     uni_result_free(result);
     uni_trainer_free(trainer);
 }
 
-/* A warm worker's heart makes the second buffer when the run that made the first one is over. The next run uses both. */
+/* A warm worker's heart makes the second buffer when the run that made the first one is over. The
+ * next run uses both. */
 static void buffer_between_runs(uni_program *program)
 {
     uni_error err = { 0 };
@@ -356,17 +362,15 @@ static void buffer_between_runs(uni_program *program)
     uni_trainer *trainer = scenario_trainer(program, (uni_trainer_options){ .num_workers = 1 });
     uni_result *result = NULL;
     CHECK_OK(uni_trainer_start(trainer, &err), &err);
-    CHECK_OK(uni_trainer_run(trainer,
-                             &(uni_run_options){ .function = "save_losses", .config = one },
-                             &result, &err),
+    CHECK_OK(uni_trainer_run(&result, trainer,
+                             &(uni_run_options){ .function = "save_losses", .config = one }, &err),
              &err);
     uni_result_free(result);
     scenario_sleep_ms(700); /* two beats and more */
-    CHECK_OK(uni_trainer_run(trainer,
-                             &(uni_run_options){ .function = "save_losses", .config = many },
-                             &result, &err),
+    CHECK_OK(uni_trainer_run(&result, trainer,
+                             &(uni_run_options){ .function = "save_losses", .config = many }, &err),
              &err);
-    CHECK(uni_result_attempts(result) == 1);
+    CHECK(uni_result_info_of(result)->attempts == 1);
     uni_result_free(result);
     uni_trainer_free(trainer);
     uni_value_free(one);

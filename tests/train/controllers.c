@@ -1,5 +1,5 @@
-/* controllers.c - what is above the workers dies, stops or is told to end: the agent, its keeper, the controller, all at once. Nothing is left, and
- * what was complete is gone on from. */
+/* controllers.c - what is above the workers dies, stops or is told to end: the agent, its keeper,
+ * the controller, all at once. Nothing is left, and what was complete is gone on from. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -37,7 +37,7 @@ static void frozen_agent(uni_program *program)
         program, (uni_trainer_options){
                      .num_workers = 2, .max_failures = UNI_NO_RETRIES, .silent_timeout = 1 });
     pthread_create(&thread, NULL, freeze_agent, trainer);
-    CHECK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "with_children" }, NULL, &err) ==
+    CHECK(uni_trainer_fit(NULL, trainer, &(uni_run_options){ .function = "with_children" }, &err) ==
           UNI_EWORKER);
     pthread_join(thread, NULL);
     CHECK_CONTAINS(err.message, "rank 0");
@@ -62,7 +62,8 @@ static void *kill_ancestor(void *argument)
     return NULL;
 }
 
-/* Nobody tells us of a worker's end while the agent is stopped: it is killed after a few seconds, though no worker gave cause to look. */
+/* Nobody tells us of a worker's end while the agent is stopped: it is killed after a few seconds,
+ * though no worker gave cause to look. */
 static void stopped_agent(uni_program *program)
 {
     uni_error err = { 0 };
@@ -74,7 +75,7 @@ static void stopped_agent(uni_program *program)
         program, (uni_trainer_options){ .num_workers = 2, .max_failures = UNI_NO_RETRIES });
     double begun = scenario_ms();
     pthread_create(&thread, NULL, kill_ancestor, trainer);
-    CHECK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "deaf" }, NULL, &err) ==
+    CHECK(uni_trainer_fit(NULL, trainer, &(uni_run_options){ .function = "deaf" }, &err) ==
           UNI_EWORKER);
     pthread_join(thread, NULL);
     CHECK_CONTAINS(err.message, "unisono-agent");
@@ -93,12 +94,13 @@ static void killed_agent(uni_program *program)
         uni_trainer *trainer = scenario_trainer(
             program, (uni_trainer_options){ .num_workers = 2, .max_failures = UNI_NO_RETRIES });
         pthread_create(&thread, NULL, kill_ancestor, trainer);
-        CHECK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "with_children" }, &result,
+        CHECK(uni_trainer_fit(&result, trainer, &(uni_run_options){ .function = "with_children" },
                               &err) == UNI_EWORKER);
         pthread_join(thread, NULL);
         CHECK_CONTAINS(err.message, "unisono-agent");
-        CHECK(strcmp(uni_dict_get_string(scenario_cause(&description, uni_result_run_dir(result)),
-                                         "class", ""),
+        CHECK(strcmp(uni_dict_get_string(
+                         scenario_cause(&description, uni_result_info_of(result)->run_dir), "class",
+                         ""),
                      "agent") == 0);
         uni_value_free(description);
         uni_result_free(result);
@@ -117,8 +119,9 @@ static pid_t fork_controller(uni_program *program, const char *function, const u
         uni_trainer *trainer = scenario_trainer(
             program,
             (uni_trainer_options){ .num_workers = 2, .name = "child", .storage_path = storage });
-        _exit(uni_trainer_fit(trainer, &(uni_run_options){ .function = function, .config = config },
-                              NULL, &err) < 0
+        _exit(uni_trainer_fit(NULL, trainer,
+                              &(uni_run_options){ .function = function, .config = config },
+                              &err) < 0
                   ? 1
                   : 0);
     }
@@ -138,7 +141,7 @@ static void killed_controller(uni_program *program)
     uni_run *run = NULL;
     uni_error err = { 0 };
     CHECK_OK(uni_run_open(&run, run_dir, NULL, &err), &err);
-    CHECK(uni_run_status_of(run) == UNI_RUN_INTERRUPTED);
+    CHECK(uni_run_info_of(run)->status == UNI_RUN_INTERRUPTED);
     uni_run_close(run);
 }
 
@@ -160,7 +163,7 @@ static void everything_killed(uni_program *program)
     waitpid(controller, NULL, 0);
     CHECK(scenario_nothing_left(run_dir));
     CHECK_OK(uni_run_open(&run, run_dir, NULL, &err), &err);
-    CHECK(uni_run_status_of(run) == UNI_RUN_INTERRUPTED);
+    CHECK(uni_run_info_of(run)->status == UNI_RUN_INTERRUPTED);
     uni_run_close(run);
 }
 
@@ -177,24 +180,25 @@ static void resumed_after_controller_death(uni_program *program)
     uni_trainer *trainer =
         scenario_trainer(program, (uni_trainer_options){ .num_workers = 2, .name = "child" });
     uni_run_options again = { .function = "trouble", .resume_run = run_dir };
-    CHECK(uni_trainer_fit(trainer, &again, &result, &err) == UNI_EBUSY && result == NULL);
+    CHECK(uni_trainer_fit(&result, trainer, &again, &err) == UNI_EBUSY && result == NULL);
     kill(controller, SIGKILL);
     waitpid(controller, NULL, 0);
     /* As if the kill had come in the middle of writing run.json. */
     char half[4200];
     snprintf(half, sizeof half, "%s/run.json.tmp-0123abcd", run_dir);
     CHECK(close(creat(half, 0600)) == 0);
-    CHECK_OK(uni_trainer_fit(trainer, &again, &result, &err), &err);
+    CHECK_OK(uni_trainer_fit(&result, trainer, &again, &err), &err);
     CHECK(access(half, F_OK) < 0);
-    CHECK(uni_result_attempts(result) == 2 &&
-          uni_value_as_int(uni_result_returned(result, 1), -1) == 3);
-    CHECK(uni_trainer_fit(trainer, &again, NULL, &err) == UNI_ESTATE); /* it has ended well now */
+    CHECK(uni_result_info_of(result)->attempts == 2 &&
+          uni_value_as_int(uni_result_info_of(result)->returned[1], -1) == 3);
+    CHECK(uni_trainer_fit(NULL, trainer, &again, &err) == UNI_ESTATE); /* it has ended well now */
     uni_value_free(config);
     uni_result_free(result);
     uni_trainer_free(trainer);
 }
 
-/* A controller that takes signals, in a process of its own; its exit code is that of the command. */
+/* A controller that takes signals, in a process of its own; its exit code is that of the
+ * command. */
 static pid_t fork_signalled_controller(uni_program *program, const char *function)
 {
     const char *storage = scenario_storage();
@@ -209,8 +213,8 @@ static pid_t fork_signalled_controller(uni_program *program, const char *functio
                                                              .handle_signals = true,
                                                              .grace_seconds = 30 });
         int status =
-            uni_trainer_fit(trainer, &(uni_run_options){ .function = function }, &result, &err);
-        _exit(status < 0 && result ? uni_result_exit_code(result) : 0);
+            uni_trainer_fit(&result, trainer, &(uni_run_options){ .function = function }, &err);
+        _exit(status < 0 && result ? uni_result_info_of(result)->exit_code : 0);
     }
     return pid;
 }

@@ -1,4 +1,5 @@
-/* programs.c - any program as a worker: its environment, its reports as lines, its logs, how it ends; and who may look. */
+/* programs.c - any program as a worker: its environment, its reports as lines, its logs, how it
+ * ends; and who may look. */
 #include <math.h>
 #include <pwd.h>
 #include <signal.h>
@@ -16,8 +17,8 @@ static uni_result *run_shell(uni_program *program, uni_trainer_options options, 
     uni_result *result = NULL;
     uni_trainer *trainer = scenario_trainer(program, options);
     int status = uni_trainer_fit(
-        trainer, &(uni_run_options){ .program = (const char *const[]){ "sh", "-c", script, NULL } },
-        &result, &err);
+        &result, trainer,
+        &(uni_run_options){ .program = (const char *const[]){ "sh", "-c", script, NULL } }, &err);
     if (status != expected)
         fprintf(stderr, "expected %s, got %s: %s\n", uni_status_name(expected),
                 uni_status_name(status), err.message);
@@ -29,7 +30,7 @@ static uni_result *run_shell(uni_program *program, uni_trainer_options options, 
 static char *log_of(const uni_result *result, const char *name)
 {
     char path[4200];
-    snprintf(path, sizeof path, "%s/logs/%s", uni_result_run_dir(result), name);
+    snprintf(path, sizeof path, "%s/logs/%s", uni_result_info_of(result)->run_dir, name);
     FILE *file = fopen(path, "r");
     char *text = calloc(1, 1 << 20);
     if (file && fread(text, 1, (1 << 20) - 1, file) == 0)
@@ -64,12 +65,12 @@ static void config_in_the_environment(uni_program *program)
                                   "$UNISONO_RUN_DIR\"",
                                   NULL };
     setenv("UNISONO_CONFIG", "somebody else's", 1);
-    CHECK_OK(uni_trainer_fit(trainer, &(uni_run_options){ .program = words, .config = config },
-                             &result, &err),
+    CHECK_OK(uni_trainer_fit(&result, trainer,
+                             &(uni_run_options){ .program = words, .config = config }, &err),
              &err);
     char *log = log_of(result, "rank_1.log"), expected[4300];
     snprintf(expected, sizeof expected, "{\"lr\":0.25,\"layers\":3} [] 1 %s\n",
-             uni_result_run_dir(result));
+             uni_result_info_of(result)->run_dir);
     CHECK_CONTAINS(log, expected);
     free(log);
     uni_value_free(config);
@@ -77,7 +78,8 @@ static void config_in_the_environment(uni_program *program)
     uni_trainer_free(trainer);
 }
 
-/* A program with workers of its own, started twice: each would train by itself. Once is what somebody may want. */
+/* A program with workers of its own, started twice: each would train by itself. Once is what
+ * somebody may want. */
 static void copies_are_refused(uni_program *program)
 {
     char self[4096] = "";
@@ -97,7 +99,7 @@ static void copies_are_refused(uni_program *program)
         uni_result *result = NULL;
         uni_trainer *trainer =
             scenario_trainer(program, (uni_trainer_options){ .num_workers = workers });
-        CHECK_OK(uni_trainer_fit(trainer, &(uni_run_options){ .program = words }, &result, &err),
+        CHECK_OK(uni_trainer_fit(&result, trainer, &(uni_run_options){ .program = words }, &err),
                  &err);
         char *log = log_of(result, "rank_0.log");
         CHECK_CONTAINS(log, workers == 1 ? "OK" : "ESTATE this program starts its own workers");
@@ -164,7 +166,7 @@ static void lines(uni_program *program)
                                    "0.$i}\" >&$UNISONO_REPORT_FD; done; "
                                    "echo not json >&$UNISONO_REPORT_FD",
                                    0);
-    CHECK_OK(uni_run_open(&run, uni_result_run_dir(result), NULL, &err), &err);
+    CHECK_OK(uni_run_open(&run, uni_result_info_of(result)->run_dir, NULL, &err), &err);
     CHECK_OK(uni_run_reports(run, count_reports, &count, &err), &err);
     CHECK(count == 3);
     uni_run_close(run);
@@ -174,7 +176,7 @@ static void lines(uni_program *program)
                        "echo '{\"nan\": NaN, \"inf\": Infinity, \"minus\": -Infinity}' "
                        ">&$UNISONO_REPORT_FD",
                        0);
-    const uni_value *last = uni_result_metrics(result, 0);
+    const uni_value *last = uni_result_info_of(result)->metrics[0];
     CHECK(isnan(uni_dict_get_float(last, "nan", 0)));
     CHECK(uni_dict_get_float(last, "inf", 0) == INFINITY);
     CHECK(uni_dict_get_float(last, "minus", 0) == -INFINITY);
@@ -187,7 +189,7 @@ static void lines(uni_program *program)
         "echo \"{\\\"metrics\\\": {\\\"a\\\": 1}, \\\"checkpoint\\\": \\\"$d\\\"}\" "
         ">&$UNISONO_REPORT_FD; sleep 0.5; rm -r $d; kill -9 $$",
         0);
-    CHECK(uni_result_attempts(result) == 2);
+    CHECK(uni_result_info_of(result)->attempts == 2);
     char *log = log_of(result, "rank_0.log");
     CHECK(strcmp(log, "saved\n") == 0);
     free(log);
@@ -198,15 +200,15 @@ static void exit_codes(uni_program *program)
 {
     const uni_trainer_options once = { .num_workers = 2, .max_failures = UNI_NO_RETRIES };
     uni_result *result = run_shell(program, once, "exit 0", 0);
-    CHECK(uni_result_exit_code(result) == 0);
+    CHECK(uni_result_info_of(result)->exit_code == 0);
     uni_result_free(result);
     result = run_shell(program, once, "echo last words >&2; test $RANK = 0 || exit 3; sleep 60",
                        UNI_EWORKER);
-    CHECK(uni_result_exit_code(result) == 3);
-    CHECK_CONTAINS(uni_result_error(result)->message, "rank 1");
+    CHECK(uni_result_info_of(result)->exit_code == 3);
+    CHECK_CONTAINS(uni_result_info_of(result)->error->message, "rank 1");
     uni_result_free(result);
     result = run_shell(program, once, "test $RANK = 0 || kill -SEGV $$; sleep 60", UNI_EWORKER);
-    CHECK(uni_result_exit_code(result) == 128 + SIGSEGV);
+    CHECK(uni_result_info_of(result)->exit_code == 128 + SIGSEGV);
     uni_result_free(result);
     CHECK(scenario_nothing_left(scenario_storage()));
 }
@@ -228,9 +230,9 @@ static void log_cap(uni_program *program)
         program, (uni_trainer_options){ .num_workers = 1, .log_cap = 100000 },
         "i=0; while [ $i -lt 30 ]; do i=$((i+1)); seq 1 2000; sleep 0.03; done; echo the very end",
         0);
-    snprintf(path, sizeof path, "%s/logs/rank_0.log", uni_result_run_dir(result));
+    snprintf(path, sizeof path, "%s/logs/rank_0.log", uni_result_info_of(result)->run_dir);
     CHECK(stat(path, &now) == 0 && now.st_size < 200000);
-    snprintf(path, sizeof path, "%s/logs/rank_0.log.1", uni_result_run_dir(result));
+    snprintf(path, sizeof path, "%s/logs/rank_0.log.1", uni_result_info_of(result)->run_dir);
     CHECK(stat(path, &older) == 0 && older.st_size < 200000);
     char *log = log_of(result, "rank_0.log");
     CHECK_CONTAINS(log, "the very end");
@@ -247,7 +249,7 @@ static void another_user(uni_program *program)
     uni_result *result =
         run_shell(program, (uni_trainer_options){ .num_workers = 1, .name = "private" },
                   "sleep 0.2; echo secret", 0);
-    char *dir = strdup(uni_result_run_dir(result));
+    char *dir = strdup(uni_result_info_of(result)->run_dir);
     uni_result_free(result);
     chmod(scenario_storage(), 0755); /* the storage may be shared; what we make in it is not */
     pid_t pid = fork();
@@ -300,12 +302,12 @@ static void out_of_memory(uni_program *program)
     uni_result *result = run_shell(
         program, (uni_trainer_options){ .num_workers = 1, .max_failures = UNI_NO_RETRIES }, script,
         UNI_EWORKER);
-    uni_value *description = scenario_description(uni_result_run_dir(result));
+    uni_value *description = scenario_description(uni_result_info_of(result)->run_dir);
     const char *class_name = uni_dict_get_string(uni_dict_get(description, "cause"), "class", "");
     rmdir(cgroup);
     CHECK(strcmp(class_name, "oom") == 0);
-    CHECK_CONTAINS(uni_result_error(result)->message, "memory limit");
-    CHECK(uni_result_exit_code(result) == 128 + SIGKILL);
+    CHECK_CONTAINS(uni_result_info_of(result)->error->message, "memory limit");
+    CHECK(uni_result_info_of(result)->exit_code == 128 + SIGKILL);
     uni_value_free(description);
     uni_result_free(result);
 }

@@ -99,14 +99,15 @@ bool scenario_journal_says(const char *run_dir, const char *words)
     const uni_value *events;
     bool found = false;
     CHECK_OK(uni_run_open(&run, run_dir, NULL, &err), &err);
-    CHECK_OK(uni_run_events(run, &events, &err), &err);
+    CHECK_OK(uni_run_events(&events, run, &err), &err);
     for (size_t i = 0; i < uni_list_size(events); i++)
         found |= strstr(uni_dict_get_string(uni_list_get(events, i), "message", ""), words) != NULL;
     uni_run_close(run);
     return found;
 }
 
-/* Sleeps a little; false when `seconds`, and more on a busy machine, have gone by since `begun` (scenario_ms). */
+/* Sleeps a little; false when `seconds`, and more on a busy machine, have gone by since `begun`
+ * (scenario_ms). */
 static bool wait_more(double begun, double seconds)
 {
     scenario_sleep_ms(10);

@@ -1,6 +1,7 @@
 /*
- * scenario.h - tests of whole runs: each scenario is a driver function run in a process of its own (meson gives its name on the command line),
- * with workers that are this same program. A failed check prints where and exits with 1.
+ * scenario.h - tests of whole runs: each scenario is a driver function run in a process of its own
+ * (meson gives its name on the command line), with workers that are this same program. A failed
+ * check prints where and exits with 1.
  */
 #ifndef UNISONO_TESTS_SCENARIO_H
 #define UNISONO_TESTS_SCENARIO_H
@@ -56,14 +57,16 @@ uni_trainer *scenario_trainer(uni_program *program,
 uni_value *scenario_config(const char *key, double number, ...) __attribute__((sentinel));
 /* run.json of a run; NULL when it cannot be read. The caller frees it. */
 uni_value *scenario_description(const char *run_dir);
-/* The cause in run.json. *description owns it (NULL before the first call) and is the caller's to free. */
+/* The cause in run.json. *description owns it (NULL before the first call) and is the caller's to
+ * free. */
 const uni_value *scenario_cause(uni_value **description, const char *run_dir);
 /* Whether a message in the run's journal has these words. */
 bool scenario_journal_says(const char *run_dir, const char *words);
 /* Times below are those of an idle machine; on a busy one they are longer (patience.h). */
 /* Waits until run.json's workers all have a pid, and gives the pid of that rank; 0 after 20 s. */
 int scenario_worker_pid(const char *run_dir, int rank);
-/* The parent of a process: of a worker the agent, of the agent its keeper; 0 when it is not there. */
+/* The parent of a process: of a worker the agent, of the agent its keeper; 0 when it is not
+ * there. */
 int scenario_parent(int pid);
 /* Waits until the run has the checkpoint of that number; false after 20 s. */
 bool scenario_wait_checkpoint(const char *run_dir, int64_t number);

@@ -1,6 +1,7 @@
 /*
- * soak.c - kills by the hundred, at random moments, of worker, agent, controller: training always goes on from a complete checkpoint, every
- * report that was accepted is in results.jsonl, nothing is left. UNISONO_SOAK sets the number of kills (default 20: `./test`; --soak: 200).
+ * soak.c - kills by the hundred, at random moments, of worker, agent, controller: training always
+ * goes on from a complete checkpoint, every report that was accepted is in results.jsonl, nothing
+ * is left. UNISONO_SOAK sets the number of kills (default 20: `./test`; --soak: 200).
  */
 #include <pthread.h>
 #include <signal.h>
@@ -13,14 +14,14 @@
 static int count_up(uni_session *session, uni_value **result, uni_error *err)
 {
     uni_value *state = NULL;
-    UNI_TRY(uni_session_load_checkpoint(session, &state, err));
+    UNI_TRY(uni_session_load_checkpoint(&state, session, err));
     int64_t epoch = uni_dict_get_int(state, "epoch", 0),
-            last = uni_dict_get_int(uni_session_config(session), "epochs", 100);
+            last = uni_dict_get_int(uni_session_info_of(session)->config, "epochs", 100);
     uni_value_free(state);
     while (epoch < last && !uni_session_should_stop(session)) {
         uni_value *metrics = scenario_config("epoch", (double)++epoch, NULL),
                   *next = scenario_config("epoch", (double)epoch, NULL);
-        bool save = uni_session_world_rank(session) == 0;
+        bool save = uni_session_info_of(session)->world_rank == 0;
         int status = uni_session_report(
             session, metrics, &(uni_checkpoint_source){ .dict = save ? next : NULL }, err);
         uni_value_free(metrics);
@@ -62,7 +63,8 @@ static void *kill_at_random(void *argument)
     killer *self = argument;
     unsigned seed = (unsigned)getpid();
     for (int i = 0, killed = 0; i < self->kills && !self->over; i++) {
-        /* Only after some progress: the same failure twice without any would rightly end the run. */
+        /* Only after some progress: the same failure twice without any would rightly end the
+         * run. */
         for (int tries = 0;
              tries < 5000 && !self->over && (self->attempt <= killed || self->saved < 3); tries++)
             scenario_sleep_ms(1);
@@ -106,39 +108,39 @@ static void killed_again_and_again(uni_program *program, int generation)
     killer self = { .trainer = trainer, .kills = kills_asked(), .generation = generation };
     uni_checkpoint_policy policy = { .num_to_keep = 3 };
     uni_sink *sink = NULL;
-    CHECK_OK(
-        uni_sink_callback(&sink, &(uni_callback){ .on_event = on_event, .context = &self }, &err),
-        &err);
+    CHECK_OK(uni_sink_from_functions(
+                 &sink, &(uni_sink_functions){ .on_event = on_event, .context = &self }, &err),
+             &err);
     pthread_create(&thread, NULL, kill_at_random, &self);
-    int status = uni_trainer_fit(trainer,
+    int status = uni_trainer_fit(&result, trainer,
                                  &(uni_run_options){ .function = "count_up",
                                                      .config = config,
                                                      .policy = &policy,
                                                      .sinks = &sink,
                                                      .num_sinks = 1 },
-                                 &result, &err);
+                                 &err);
     self.over = true;
     pthread_join(thread, NULL);
     if (status != UNI_EPREEMPTED)
         fprintf(stderr, "ended with %s: %s\n", uni_status_name(status), err.message);
     CHECK(status == UNI_EPREEMPTED);
-    CHECK(uni_result_attempts(result) > self.kills / 2);
+    CHECK(uni_result_info_of(result)->attempts > self.kills / 2);
     /* The newest checkpoint is whole and is of the last epochs. */
     uni_checkpoint *latest = NULL;
     uni_value *state = NULL;
-    CHECK_OK(uni_checkpoint_open_latest(&latest, uni_result_run_dir(result), &err), &err);
+    CHECK_OK(uni_checkpoint_open_latest(&latest, uni_result_info_of(result)->run_dir, &err), &err);
     CHECK_OK(uni_checkpoint_verify(latest, &err), &err);
-    CHECK_OK(uni_checkpoint_read_dict(latest, &state, &err), &err);
+    CHECK_OK(uni_checkpoint_read_dict(&state, latest, &err), &err);
     int64_t epoch = uni_dict_get_int(state, "epoch", -1);
     CHECK(epoch > 0);
     /* When the stop came between two attempts nobody returned anything. */
-    if (uni_result_returned(result, 0)) {
-        CHECK(epoch <= uni_value_as_int(uni_result_returned(result, 0), -1));
-        CHECK(epoch + 5 >= uni_value_as_int(uni_result_returned(result, 0), -1));
+    if (uni_result_info_of(result)->returned[0]) {
+        CHECK(epoch <= uni_value_as_int(uni_result_info_of(result)->returned[0], -1));
+        CHECK(epoch + 5 >= uni_value_as_int(uni_result_info_of(result)->returned[0], -1));
     }
-    CHECK_OK(uni_run_open(&run, uni_result_run_dir(result), NULL, &err), &err);
+    CHECK_OK(uni_run_open(&run, uni_result_info_of(result)->run_dir, NULL, &err), &err);
     CHECK_OK(uni_run_reports(run, check_history, &so_far, &err), &err);
-    CHECK(so_far.rows >= uni_result_iterations(result, 0));
+    CHECK(so_far.rows >= uni_result_info_of(result)->iterations[0]);
     uni_run_close(run);
     uni_sink_free(sink);
     uni_value_free(state);
@@ -180,12 +182,12 @@ static void controllers_killed(uni_program *program)
             uni_value *config =
                 scenario_config("epochs", last ? (double)(reached + 20) : 1e9, NULL);
             uni_checkpoint_policy policy = { .num_to_keep = 2 };
-            int status = uni_trainer_fit(trainer,
+            int status = uni_trainer_fit(NULL, trainer,
                                          &(uni_run_options){ .function = "count_up",
                                                              .config = config,
                                                              .policy = &policy,
                                                              .resume_run = i ? run_dir : NULL },
-                                         NULL, &err);
+                                         &err);
             if (status < 0)
                 fprintf(stderr, "%s\n", err.message);
             _exit(status < 0 ? 1 : 0);
@@ -204,7 +206,7 @@ static void controllers_killed(uni_program *program)
         uni_value *state = NULL;
         uni_error err = { 0 };
         if (uni_checkpoint_open_latest(&latest, run_dir, &err) == 0) {
-            CHECK_OK(uni_checkpoint_read_dict(latest, &state, &err), &err);
+            CHECK_OK(uni_checkpoint_read_dict(&state, latest, &err), &err);
             CHECK(uni_dict_get_int(state, "epoch", -1) >= reached);
             reached = uni_dict_get_int(state, "epoch", -1);
             uni_checkpoint_close(latest);

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -55,12 +56,33 @@ def test_sinks(storage):
     assert json.loads(run(storage, "tune", "best", "mute")[0])["config"]["x"] == 4
 
 
+def test_where(storage):
+    """--storage, then the spec's storage_path, then UNISONO_RESULTS."""
+    spec, typed = os.path.join(storage, "of_the_spec"), os.path.join(storage, "typed")
+    run(storage, "tune", write(storage, name="where", storage_path=spec))
+    assert os.listdir(spec) == ["where"] and not os.path.exists(os.path.join(storage, "where"))
+    run(storage, "tune", "--storage", typed, write(storage, name="where", storage_path=spec))
+    assert os.listdir(typed) == ["where"] and os.listdir(os.path.join(spec, "where")) == ["tune_001"]
+
+
 def test_config_of_several_workers(storage):
     run(storage, "tune", write(storage, name="pairs", num_workers=2, max_concurrent=1))
     directory = json.loads(run(storage, "tune", "best", "pairs")[0])["directory"]
     for rank in (0, 1):
         logs = [os.path.join(where, name) for where, _, names in os.walk(directory) for name in names if name == f"rank_{rank}.log"]
         assert len(logs) == 1 and json.loads(read(logs[0]))["x"] == 4, (logs, rank)
+
+
+def test_memory_is_a_reservation(storage):
+    """No more trials at once than reserve what the machine has; none is limited."""
+    _, err = run(storage, "tune", write(storage, name="large", memory_per_trial=1e18), code=125)
+    has = float(re.search(r"a trial asks for 1e\+18 bytes of memory, but this machine has ([0-9.e+]+)", err)[1])
+    program = ["sh", "-c", "mkdir $0/busy || echo overlap >>$0/seen; ulimit -v >>$0/limits; sleep 0.2; rmdir $0/busy; unisono_x={x}; "
+                           "echo '{\"loss\": 1}' >&$UNISONO_REPORT_FD", storage]
+    for part, overlaps in ((0.6, False), (0.3, True)):
+        run(storage, "tune", write(storage, name="reserved%g" % part, program=program, max_concurrent=2, memory_per_trial=part * has))
+        assert os.path.exists(os.path.join(storage, "seen")) == overlaps, part
+    assert set(read(storage, "limits").split()) == {subprocess.run("ulimit -v", shell=True, text=True, capture_output=True, check=True).stdout.strip()}
 
 
 def test_run_and_look(storage):
@@ -121,7 +143,7 @@ def test_options_act_or_are_refused(storage):
             else:
                 _, err = run(storage, "tune", *given, *rest, code=64)
                 assert "--%s has no effect on `tune %s`" % (option, word) in err, (option, word, err)
-    for pair, hint in ((("--csv", "--json"), "not both"), (("--csv", "--metric", "loss"), "for people"), (("--json", "--mode", "max"), "for people")):
+    for pair, hint in ((("--csv", "--json"), "mutually exclusive"), (("--csv", "--metric", "loss"), "only the printed table"), (("--json", "--mode", "max"), "only the printed table")):
         assert hint in run(storage, "tune", "show", "table", *pair, code=64)[1], pair
 
 
@@ -138,7 +160,7 @@ def test_plot_of_diverged_trials(storage):
     page, err = run(storage, "tune", "plot", "wild", "-o", "-")
     assert "loss: 1 of 23 trials outside the axis, drawn at its edge: trial 20 (1e+30); --log shows the whole range\n" in err, err
     assert "loss: 1 of 23 trials not drawn, because the last value is not finite: trial 21 (NaN)\n" in err, err
-    assert "loss: 1 of 23 trials not drawn, because nothing is reported yet: trial 22\n" in err, err
+    assert "loss: 1 of 23 trials not drawn, because nothing has been reported yet: trial 22\n" in err, err
     for line in err.splitlines():
         assert "<p>%s</p>" % line in page, (line, page)
     # The metric's axis ends at the worst of the good trials, and these are spread over it.

@@ -64,9 +64,9 @@ static pid_t fork_tuner(uni_program *program, const char *spec, const char *plac
 static int64_t waiting_at(const uni_tune_results *results, int64_t iterations)
 {
     int64_t count = 0;
-    for (int64_t i = 0; i < uni_tune_count(results); i++)
-        count += uni_trial_status_of(results, i) == UNI_TRIAL_PAUSED &&
-                 uni_trial_iterations(results, i) == iterations;
+    for (int64_t i = 0; i < uni_tune_info_of(results)->num_trials; i++)
+        count += uni_trial_info_of(results, i)->status == UNI_TRIAL_PAUSED &&
+                 uni_trial_info_of(results, i)->iterations == iterations;
     return count;
 }
 
@@ -94,8 +94,8 @@ static char *table_of(const char *place)
     uni_error err = { 0 };
     char *text = NULL;
     CHECK_OK(uni_tune_results_open(&results, "kills", place, &err), &err);
-    CHECK(uni_tune_results_finished(results));
-    CHECK_OK(uni_tune_csv(results, false, &text, &err), &err);
+    CHECK(uni_tune_info_of(results)->is_finished);
+    CHECK_OK(uni_tune_csv(&text, results, false, &err), &err);
     uni_tune_results_free(results);
     return text;
 }

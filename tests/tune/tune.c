@@ -4,13 +4,14 @@
 #include <math.h>
 #include <sys/stat.h>
 
+#include "tune/shared.h"
 #include "tune_common.h"
 
 static int64_t total_iterations(const uni_tune_results *results)
 {
     int64_t sum = 0;
-    for (int64_t i = 0; i < uni_tune_count(results); i++)
-        sum += uni_trial_iterations(results, i);
+    for (int64_t i = 0; i < uni_tune_info_of(results)->num_trials; i++)
+        sum += uni_trial_info_of(results, i)->iterations;
     return sum;
 }
 
@@ -26,30 +27,36 @@ static void grid_is_crossed(uni_program *program)
                  "[0, 1]}}, \"epochs\": 2}, \"num_samples\": 2, \"metric\": \"loss\", \"mode\": "
                  "\"min\", \"max_concurrent\": 2, \"seed\": 7}");
     const uni_tune_results *results = uni_tuner_results(tuner);
-    CHECK(uni_tune_count(results) == 12);
+    CHECK(uni_tune_info_of(results)->num_trials == 12);
     CHECK(uni_tune_count_status(results, UNI_TRIAL_TERMINATED) == 12);
     CHECK(total_iterations(results) == 24);
     /* nested.a comes first by path, so it turns fastest. */
     CHECK_CONTAINS(
-        uni_dict_get_string(uni_dict_get(uni_trial_config(results, 0), "nested"), "a", ""), "p");
+        uni_dict_get_string(uni_dict_get(uni_trial_info_of(results, 0)->config, "nested"), "a", ""),
+        "p");
     CHECK_CONTAINS(
-        uni_dict_get_string(uni_dict_get(uni_trial_config(results, 1), "nested"), "a", ""), "q");
-    CHECK(uni_dict_get_int(uni_trial_config(results, 2), "x", 0) == 1);
-    double first = uni_value_as_float(uni_value_path(uni_trial_config(results, 0), "nested.r"), -1);
-    double again = uni_value_as_float(uni_value_path(uni_trial_config(results, 6), "nested.r"), -1);
+        uni_dict_get_string(uni_dict_get(uni_trial_info_of(results, 1)->config, "nested"), "a", ""),
+        "q");
+    CHECK(uni_dict_get_int(uni_trial_info_of(results, 2)->config, "x", 0) == 1);
+    double first =
+        uni_value_as_float(uni_value_path(uni_trial_info_of(results, 0)->config, "nested.r"), -1);
+    double again =
+        uni_value_as_float(uni_value_path(uni_trial_info_of(results, 6)->config, "nested.r"), -1);
     CHECK(first >= 0 && first < 1 && first != again);
-    CHECK_OK(uni_tune_best(results, NULL, NULL, UNI_SCOPE_LAST, &best, &err), &err);
+    CHECK_OK(uni_tune_best(&best, results, NULL, NULL, UNI_SCOPE_LAST, &err), &err);
     CHECK(best == 2 && uni_trial_value(results, best, NULL, NULL, UNI_SCOPE_LAST) == 1.5);
     CHECK(uni_trial_value(results, best, "loss", "max", UNI_SCOPE_ALL) == 2);
     CHECK(uni_trial_value(results, best, "loss", NULL, UNI_SCOPE_AVG) == 1.75);
-    CHECK(uni_dict_get_int(uni_trial_metrics(results, 0), "training_iteration", 0) == 2);
+    CHECK(uni_dict_get_int(uni_trial_info_of(results, 0)->metrics, "training_iteration", 0) == 2);
     /* The file says the same. */
     uni_tune_results *read = NULL;
     char *mine = NULL, *theirs = NULL;
-    CHECK_OK(uni_tune_results_open(&read, uni_tuner_dir(tuner), NULL, &err), &err);
-    CHECK_OK(uni_tune_csv(results, true, &mine, &err), &err);
-    CHECK_OK(uni_tune_csv(read, true, &theirs, &err), &err);
-    CHECK(strcmp(mine, theirs) == 0 && uni_tune_results_finished(read));
+    CHECK_OK(
+        uni_tune_results_open(&read, uni_tune_info_of(uni_tuner_results(tuner))->dir, NULL, &err),
+        &err);
+    CHECK_OK(uni_tune_csv(&mine, results, true, &err), &err);
+    CHECK_OK(uni_tune_csv(&theirs, read, true, &err), &err);
+    CHECK(strcmp(mine, theirs) == 0 && uni_tune_info_of(read)->is_finished);
     uni_tune_results_free(read);
     free(mine);
     free(theirs);
@@ -77,11 +84,11 @@ static void every_domain(uni_program *program)
     const uni_tune_sampler samplers[] = { { "doubled", doubled, NULL }, { NULL, NULL, NULL } };
     bool seen[3] = { false };
     double sum = 0, squares = 0;
-    CHECK_OK(uni_tune_space_check(space, &err), &err);
+    CHECK_OK(uni__tune_space_check(space, &err), &err);
     for (int64_t i = 0; i < 2000; i++) {
         uni_value *config = NULL, *same = NULL;
-        CHECK_OK(uni_tune_space_config(space, samplers, 42, i, &config, &err), &err);
-        CHECK_OK(uni_tune_space_config(space, samplers, 42, i, &same, &err), &err);
+        CHECK_OK(uni__tune_space_config(space, samplers, 42, i, &config, &err), &err);
+        CHECK_OK(uni__tune_space_config(space, samplers, 42, i, &same, &err), &err);
         CHECK(uni_value_equal(config, same));
         double a = uni_dict_get_float(config, "a", 0), b = uni_dict_get_float(config, "b", -1),
                c = uni_dict_get_float(config, "c", 0), d = uni_dict_get_float(config, "d", 0),
@@ -112,19 +119,19 @@ static void every_domain(uni_program *program)
 static void refused(uni_program *program, const char *spec_text, const char *sentence)
 {
     uni_error err = { 0 };
-    uni_tune_spec *spec = NULL;
+    uni__tune_spec *spec = NULL;
     uni_tuner *tuner = NULL;
     uni_value *dict = tune_json(spec_text);
-    int status = uni_tune_spec_read(&spec, dict, &err);
+    int status = uni__tune_spec_read(&spec, dict, &err);
     if (status == 0) {
-        uni_tuner_options options = *uni_tune_spec_options(spec);
+        uni_tuner_options options = *uni__tune_spec_options(spec);
         options.main = program;
         options.storage_path = scenario_storage();
         status = uni_tuner_new(&tuner, &options, &err);
     }
     CHECK(status < 0 && !tuner);
     CHECK_CONTAINS(err.message, sentence);
-    uni_tune_spec_free(spec);
+    uni__tune_spec_free(spec);
     uni_value_free(dict);
 }
 
@@ -155,6 +162,7 @@ static void bad_input(uni_program *program)
         { "{\"function\": \"square\", \"stop\": {\"loss\": \"low\"}}", "needs a number" },
         { "{\"function\": \"square\", \"num_samples\": -2}", "num_samples" },
         { "{\"function\": \"square\", \"cpus_per_trial\": 4096}", "this machine has" },
+        { "{\"function\": \"square\", \"memory_per_trial\": 1e18}", "bytes of memory" },
         { "{}", "either a function or a program" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
@@ -168,21 +176,22 @@ static void bad_input(uni_program *program)
     int64_t best;
     uni_tuner *tuner = tune_fitted(program, "{\"function\": \"square\", \"metric\": \"accuracy\", "
                                             "\"mode\": \"max\"}");
-    CHECK(uni_tune_best(uni_tuner_results(tuner), NULL, NULL, UNI_SCOPE_LAST, &best, &err) ==
+    CHECK(uni_tune_best(&best, uni_tuner_results(tuner), NULL, NULL, UNI_SCOPE_LAST, &err) ==
           UNI_ENOTFOUND);
     CHECK_CONTAINS(err.message, "\"accuracy\"; they reported: loss, x");
     /* The experiment's mode says nothing about another metric. */
-    CHECK(uni_tune_best(uni_tuner_results(tuner), "loss", NULL, UNI_SCOPE_LAST, &best, &err) ==
+    CHECK(uni_tune_best(&best, uni_tuner_results(tuner), "loss", NULL, UNI_SCOPE_LAST, &err) ==
           UNI_EINVAL);
     CHECK_CONTAINS(err.message, "which value of \"loss\" is better?");
-    CHECK_OK(uni_tune_best(uni_tuner_results(tuner), "loss", "min", UNI_SCOPE_LAST, &best, &err),
+    CHECK_OK(uni_tune_best(&best, uni_tuner_results(tuner), "loss", "min", UNI_SCOPE_LAST, &err),
              &err);
     uni_tuner_free(tuner);
     tuner = tune_fitted(program, "{\"function\": \"silent\"}");
-    CHECK_CONTAINS(uni_trial_why(uni_tuner_results(tuner), 0), "returned without a report");
-    CHECK(uni_tune_best(uni_tuner_results(tuner), "loss", NULL, UNI_SCOPE_LAST, &best, &err) ==
+    CHECK_CONTAINS(uni_trial_info_of(uni_tuner_results(tuner), 0)->why,
+                   "returned without a report");
+    CHECK(uni_tune_best(&best, uni_tuner_results(tuner), "loss", NULL, UNI_SCOPE_LAST, &err) ==
           UNI_EINVAL);
-    CHECK(uni_tune_best(uni_tuner_results(tuner), "loss", "min", UNI_SCOPE_LAST, &best, &err) < 0);
+    CHECK(uni_tune_best(&best, uni_tuner_results(tuner), "loss", "min", UNI_SCOPE_LAST, &err) < 0);
     CHECK_CONTAINS(err.message, "no trial has reported anything");
     uni_tuner_free(tuner);
 }
@@ -194,18 +203,19 @@ static void stop_criteria(uni_program *program)
     uni_tuner *tuner =
         tune_fitted(program, "{\"function\": \"square\", \"space\": {\"x\": 0, "
                              "\"epochs\": 50}, \"stop\": {\"training_iteration\": 3}}");
-    CHECK(uni_trial_iterations(uni_tuner_results(tuner), 0) == 3);
-    CHECK_CONTAINS(uni_trial_why(uni_tuner_results(tuner), 0), "reached training_iteration");
+    CHECK(uni_trial_info_of(uni_tuner_results(tuner), 0)->iterations == 3);
+    CHECK_CONTAINS(uni_trial_info_of(uni_tuner_results(tuner), 0)->why,
+                   "reached training_iteration");
     uni_tuner_free(tuner);
     tuner =
         tune_fitted(program, "{\"function\": \"square\", \"space\": {\"x\": 0, \"epochs\": 50}, "
                              "\"stop\": {\"loss\": {\"below\": 0.21}}}");
-    CHECK(uni_trial_iterations(uni_tuner_results(tuner), 0) == 5);
+    CHECK(uni_trial_info_of(uni_tuner_results(tuner), 0)->iterations == 5);
     uni_tuner_free(tuner);
     tuner =
         tune_fitted(program, "{\"function\": \"square\", \"space\": {\"x\": 0, \"epochs\": 500}, "
                              "\"stop\": {\"plateau\": {\"metric\": \"loss\", \"std\": 0.001}}}");
-    int64_t at = uni_trial_iterations(uni_tuner_results(tuner), 0);
+    int64_t at = uni_trial_info_of(uni_tuner_results(tuner), 0)->iterations;
     CHECK(at > 20 && at < 100);
     uni_tuner_free(tuner);
     double begun = scenario_ms();
@@ -213,7 +223,7 @@ static void stop_criteria(uni_program *program)
         tune_fitted(program, "{\"function\": \"square\", \"space\": {\"x\": 0, \"epochs\": 100000, "
                              "\"slow_ms\": 5}, \"num_samples\": -1, \"time_budget\": 0.5}");
     CHECK(scenario_ms() - begun < 8000);
-    CHECK(uni_tune_count(uni_tuner_results(tuner)) >= 1);
+    CHECK(uni_tune_info_of(uni_tuner_results(tuner))->num_trials >= 1);
     uni_tuner_free(tuner);
 }
 
@@ -230,8 +240,8 @@ static void asha_ends_bad_trials(uni_program *program)
     const uni_tune_results *results = uni_tuner_results(tuner);
     CHECK(uni_tune_count_status(results, UNI_TRIAL_TERMINATED) == 60);
     CHECK(total_iterations(results) * 4 < 60 * 64);
-    CHECK_OK(uni_tune_best(results, NULL, NULL, UNI_SCOPE_LAST, &best, &err), &err);
-    CHECK(uni_trial_iterations(results, best) == 64);
+    CHECK_OK(uni_tune_best(&best, results, NULL, NULL, UNI_SCOPE_LAST, &err), &err);
+    CHECK(uni_trial_info_of(results, best)->iterations == 64);
     uni_tuner_free(tuner);
 }
 
@@ -242,8 +252,9 @@ static void median_ends_bad_trials(uni_program *program)
                  "0.3, 5, 6]}, \"epochs\": 20}, \"metric\": \"loss\", \"mode\": \"min\", "
                  "\"max_concurrent\": 1, \"scheduler\": {\"type\": \"median\"}}");
     const uni_tune_results *results = uni_tuner_results(tuner);
-    CHECK(uni_trial_iterations(results, 0) == 20);
-    CHECK(uni_trial_iterations(results, 4) == 1 && uni_trial_iterations(results, 5) == 1);
+    CHECK(uni_trial_info_of(results, 0)->iterations == 20);
+    CHECK(uni_trial_info_of(results, 4)->iterations == 1 &&
+          uni_trial_info_of(results, 5)->iterations == 1);
     uni_tuner_free(tuner);
 }
 
@@ -259,7 +270,7 @@ static void hyperband_halves(uni_program *program)
     int reached[10] = { 0 };
     CHECK(uni_tune_count_status(results, UNI_TRIAL_TERMINATED) == 9);
     for (int64_t i = 0; i < 9; i++)
-        reached[uni_trial_iterations(results, i)]++;
+        reached[uni_trial_info_of(results, i)->iterations]++;
     CHECK(reached[1] == 6 && reached[3] == 2 && reached[9] == 1);
     uni_tuner_free(tuner);
 }
@@ -276,10 +287,10 @@ static void pbt_hands_on(uni_program *program)
     int changed = 0;
     static const double before[] = { 0, 1, 2, 9 };
     for (int64_t i = 0; i < 4; i++)
-        changed += uni_dict_get_float(uni_trial_config(results, i), "x", -1) != before[i];
+        changed += uni_dict_get_float(uni_trial_info_of(results, i)->config, "x", -1) != before[i];
     CHECK(changed >= 1);
     /* The worst one took over from a better one. */
-    CHECK(uni_dict_get_float(uni_trial_config(results, 3), "x", 9) < 3);
+    CHECK(uni_dict_get_float(uni_trial_info_of(results, 3)->config, "x", 9) < 3);
     uni_tuner_free(tuner);
 }
 
@@ -294,11 +305,11 @@ static void tpe_learns(uni_program *program)
     const uni_tune_results *results = uni_tuner_results(tuner);
     double early = 0, late = 0;
     for (int64_t i = 0; i < 10; i++) {
-        early += fabs(uni_dict_get_float(uni_trial_config(results, i), "x", 0));
-        late += fabs(uni_dict_get_float(uni_trial_config(results, 50 + i), "x", 0));
+        early += fabs(uni_dict_get_float(uni_trial_info_of(results, i)->config, "x", 0));
+        late += fabs(uni_dict_get_float(uni_trial_info_of(results, 50 + i)->config, "x", 0));
     }
     CHECK(late < early / 2);
-    CHECK_OK(uni_tune_best(results, NULL, NULL, UNI_SCOPE_LAST, &best, &err), &err);
+    CHECK_OK(uni_tune_best(&best, results, NULL, NULL, UNI_SCOPE_LAST, &err), &err);
     CHECK(uni_trial_value(results, best, NULL, NULL, UNI_SCOPE_LAST) < 1.05);
     uni_tuner_free(tuner);
 }
@@ -312,11 +323,12 @@ static void failures_stay_alone(uni_program *program)
                  "4]}}, \"max_failures\": 1, \"max_concurrent\": 2}");
     const uni_tune_results *results = uni_tuner_results(tuner);
     CHECK(uni_tune_count_status(results, UNI_TRIAL_ERROR) == 2);
-    CHECK(uni_trial_status_of(results, 0) == UNI_TRIAL_TERMINATED);
-    CHECK_CONTAINS(uni_trial_error(results, 1), "signal 9");
-    CHECK(uni_trial_attempts(results, 1) == 2 && uni_trial_attempts(results, 2) == 2);
-    CHECK(uni_trial_status_of(results, 2) == UNI_TRIAL_TERMINATED);
-    CHECK_CONTAINS(uni_trial_error(results, 3), "it always goes wrong");
+    CHECK(uni_trial_info_of(results, 0)->status == UNI_TRIAL_TERMINATED);
+    CHECK_CONTAINS(uni_trial_info_of(results, 1)->error, "signal 9");
+    CHECK(uni_trial_info_of(results, 1)->attempts == 2 &&
+          uni_trial_info_of(results, 2)->attempts == 2);
+    CHECK(uni_trial_info_of(results, 2)->status == UNI_TRIAL_TERMINATED);
+    CHECK_CONTAINS(uni_trial_info_of(results, 3)->error, "it always goes wrong");
     /* What it printed is its own. */
     char *dir = uni_trial_dir(results, 4), path[4200];
     snprintf(path, sizeof path, "%s/logs/rank_0.log", dir);
@@ -333,7 +345,7 @@ static void failures_stay_alone(uni_program *program)
                                 "[3, 0, 0, 0]}}, \"fail_fast\": true, \"max_concurrent\": 1}");
     CHECK(uni_tuner_fit(tuner, &err) == UNI_EFUNCTION);
     CHECK_CONTAINS(err.message, "fail_fast");
-    CHECK(uni_tune_count(uni_tuner_results(tuner)) == 1);
+    CHECK(uni_tune_info_of(uni_tuner_results(tuner))->num_trials == 1);
     uni_tuner_free(tuner);
 }
 
@@ -341,7 +353,7 @@ static void second_tuner_is_refused(uni_program *program)
 {
     uni_error err = { 0 };
     uni_tuner *tuner = tune_tuner(program, "{\"function\": \"square\"}"), *second = NULL;
-    int status = uni_tuner_open(&second, uni_tuner_dir(tuner),
+    int status = uni_tuner_open(&second, uni_tune_info_of(uni_tuner_results(tuner))->dir,
                                 &(uni_tuner_options){ .main = program }, 0, &err);
     CHECK(status == UNI_EBUSY && !second);
     CHECK_CONTAINS(err.message, "another tuner is at work");
@@ -394,8 +406,8 @@ static void groups_of_workers(uni_program *program)
                  "\"loss\", \"mode\": \"min\", \"max_concurrent\": 1}");
     const uni_tune_results *results = uni_tuner_results(tuner);
     CHECK(uni_tune_count_status(results, UNI_TRIAL_TERMINATED) == 2);
-    CHECK(uni_trial_iterations(results, 0) == 3);
-    CHECK_OK(uni_tune_best(results, NULL, NULL, UNI_SCOPE_LAST, &best, &err), &err);
+    CHECK(uni_trial_info_of(results, 0)->iterations == 3);
+    CHECK_OK(uni_tune_best(&best, results, NULL, NULL, UNI_SCOPE_LAST, &err), &err);
     char *checkpoint = uni_trial_checkpoint(results, best, false);
     CHECK(best == 1 && checkpoint);
     CHECK_CONTAINS(checkpoint, "trial_00001/run_001/checkpoints");

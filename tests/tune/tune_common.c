@@ -2,6 +2,7 @@
 #include <math.h>
 #include <signal.h>
 
+#include "tune/shared.h"
 #include "tune_common.h"
 
 /* ---- train functions ---- */
@@ -9,12 +10,12 @@
 /* loss = x^2 + 1/epoch over config "epochs" epochs (default 4), with a checkpoint each when "save" is set. */
 static int square(uni_session *session, uni_value **result, uni_error *err)
 {
-    const uni_value *config = uni_session_config(session);
+    const uni_value *config = uni_session_info_of(session)->config;
     double x = uni_dict_get_float(config, "x", 0);
     int64_t epochs = uni_dict_get_int(config, "epochs", 4), first = 0;
     bool save = uni_dict_get_bool(config, "save", false);
     uni_value *state = NULL;
-    UNI_TRY(uni_session_load_checkpoint(session, &state, err));
+    UNI_TRY(uni_session_load_checkpoint(&state, session, err));
     first = uni_dict_get_int(state, "epoch", 0);
     uni_value_free(state);
     for (int64_t epoch = first + 1; epoch <= epochs; epoch++) {
@@ -39,10 +40,10 @@ static int square(uni_session *session, uni_value **result, uni_error *err)
 
 static int dies(uni_session *session, uni_value **result, uni_error *err)
 {
-    int64_t how = uni_dict_get_int(uni_session_config(session), "how", 0);
+    int64_t how = uni_dict_get_int(uni_session_info_of(session)->config, "how", 0);
     if (how == 1)
         raise(SIGKILL);
-    if (how == 2 && uni_session_attempt(session) == 1)
+    if (how == 2 && uni_session_info_of(session)->attempt == 1)
         return uni_error_set(err, UNI_EINVAL, "the first time it goes wrong");
     if (how == 3)
         return uni_error_set(err, UNI_EINVAL, "it always goes wrong");
@@ -73,21 +74,21 @@ uni_value *tune_json(const char *text)
 /* What options point to must live as long as the tuner: specs stay until the process ends. */
 static struct {
     uni_value *dict;
-    uni_tune_spec *spec;
+    uni__tune_spec *spec;
 } kept[16];
 static size_t num_kept;
 
 uni_tuner *tune_tuner(uni_program *program, const char *spec_text)
 {
     uni_tuner *tuner = NULL;
-    uni_tune_spec *spec = NULL;
+    uni__tune_spec *spec = NULL;
     uni_error err = { 0 };
     uni_value *dict = tune_json(spec_text);
-    CHECK_OK(uni_tune_spec_read(&spec, dict, &err), &err);
+    CHECK_OK(uni__tune_spec_read(&spec, dict, &err), &err);
     CHECK(num_kept < sizeof kept / sizeof kept[0]);
     kept[num_kept].dict = dict;
     kept[num_kept++].spec = spec;
-    uni_tuner_options options = *uni_tune_spec_options(spec);
+    uni_tuner_options options = *uni__tune_spec_options(spec);
     options.main = program;
     options.storage_path = options.storage_path ? options.storage_path : scenario_storage();
     CHECK_OK(uni_tuner_new(&tuner, &options, &err), &err);

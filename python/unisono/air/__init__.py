@@ -1,9 +1,8 @@
 """unisono.air: the names of Ray AIR (2.0 to 2.6)."""
 
 from unisono.air import session
-from unisono.train._checkpoint import Checkpoint
-from unisono.train._config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
-from unisono.train._result import Result
+from unisono.extend import complain
+from unisono.train import Checkpoint, CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig
 
 __all__ = ["Checkpoint", "CheckpointConfig", "FailureConfig", "Result", "RunConfig", "ScalingConfig", "session"]
 
@@ -13,6 +12,4 @@ def __getattr__(name):
 
     if name in ("config", "checkpoint", "result", "integrations"):
         return importlib.import_module("unisono.air." + name)
-    from unisono._missing import complain
-
     return complain("unisono.air", name)

@@ -1,3 +1,3 @@
 """ray.air.checkpoint's place."""
 
-from unisono.train._checkpoint import Checkpoint  # noqa: F401
+from unisono.train import Checkpoint  # noqa: F401

@@ -1,3 +1,3 @@
 """ray.air.config's place."""
 
-from unisono.train._config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig  # noqa: F401
+from unisono.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig  # noqa: F401

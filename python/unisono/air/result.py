@@ -1,3 +1,3 @@
 """ray.air.result's place."""
 
-from unisono.train._result import Result  # noqa: F401
+from unisono.train import Result  # noqa: F401

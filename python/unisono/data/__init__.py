@@ -14,7 +14,7 @@ _READERS = ("read_arrow", "read_binary_files", "read_csv", "read_idx", "read_ima
             "read_sqlite", "read_text", "read_tfrecords")
 _SOURCES = ("from_arrow", "from_generator", "from_huggingface", "from_items", "from_numpy", "from_numpy_refs", "from_pandas", "from_tf", "from_torch",
             "range", "range_tensor", "read_datasource")
-_LAZY = dict({name: "_read" for name in _READERS}, **{name: "_sources" for name in _SOURCES}, AUTO="_dataset", Dataset="_dataset",
+_LAZY = dict(dict.fromkeys(_READERS, "_read"), **dict.fromkeys(_SOURCES, "_sources"), AUTO="_dataset", Dataset="_dataset",
              DataIterator="_dataset", DatasetPipeline="_pipeline", Schema="_schema", ActorPoolStrategy="_compat", DataContext="_compat",
              TensorArray="_incoming", Datasource="datasource", ReadTask="datasource")
 _MODULES = ("dataset", "dataset_pipeline", "datasource", "extensions", "preprocessor", "preprocessors")

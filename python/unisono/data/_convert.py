@@ -121,13 +121,15 @@ def converter(batch_format: str | None = "default") -> Callable[[Table], Any]:
     if batch_format == "pyarrow":
         from unisono.data._arrow import to_arrow as convert
 
-    def first(table: Table) -> Any:
+    chosen: Callable[[Table], Any] | None = None
+
+    def convert_one(table: Table) -> Any:
         nonlocal chosen
-        chosen = to_objects if is_objects(table) else convert
+        if chosen is None:
+            chosen = to_objects if is_objects(table) else convert
         return chosen(table)
 
-    chosen = first
-    return lambda table: chosen(table)
+    return convert_one
 
 
 def _scalar(value: Any) -> Any:

@@ -88,5 +88,5 @@ def columns_of(columns: Any, usecols: Any, types: Any, dtype: Any, have: Callabl
         there = have()
         columns = _one("columns", columns, "usecols", [name for name in there if name in usecols] + [name for name in usecols if name not in there])
     if dtype is not None and not isinstance(dtype, dict):
-        dtype = {name: dtype for name in (columns or have())}
+        dtype = dict.fromkeys(columns or have(), dtype)
     return columns, _one("types", types, "dtype", dtype)

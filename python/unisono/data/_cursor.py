@@ -108,9 +108,10 @@ def envelope(place: dict) -> dict:
             "pieces": [] if place["ended"] else [[place["epoch"], place["taken"], 0, 0, 0]], "place": place}
 
 
-def merge(places: list[dict | None]) -> dict | None:
+def merge(given: list[dict | None]) -> dict | None:
     """One place of those of all ranks."""
-    if any(place is None for place in places):
+    places = [place for place in given if place is not None]
+    if len(places) < len(given):
         return None
     furthest = max(places, key=lambda place: (place["epoch"], place["ended"], place["taken"]))
     here = [place for place in places if place["epoch"] == furthest["epoch"]]

@@ -99,31 +99,31 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
         return {"_recipe": self._recipe, "_shard": self._shard, "_boxes": [[] for _ in self._boxes], "_made": None, "_cursor": Cursor(),
                 "_counted": self._counted, "_fixed_epoch": self._fixed_epoch, "_equal": self._equal}
 
-    def _derive(self, recipe: tuple, boxes: list | None = None, same_rows: bool = False, shared: bool = True) -> "Dataset":
+    def _derive(self, recipe: tuple, boxes: list | None = None, same_rows: bool = False, shared: bool = True) -> Dataset:
         """same_rows: each block has as many rows as before; shared: what is derived from a worker's shard is counted as the shard."""
         out = Dataset(recipe, self._shard, boxes if boxes is not None else self._boxes,
                       self._cursor if self._cursor.tracked and shared else None, self._counted if same_rows else None)
         out._fixed_epoch, out._equal = self._fixed_epoch, self._equal
-        out._native  # mistakes are told where they are made
+        _ = out._native  # mistakes are told where they are made
         return out
 
-    def _copy(self) -> "Dataset":
+    def _copy(self) -> Dataset:
         out = Dataset(self._recipe, self._shard, self._boxes, None, self._counted)
         out._made, out._fixed_epoch, out._equal = self._made, self._fixed_epoch, self._equal
         return out
 
-    def _op(self, method: str, *arguments: Any, same_rows: bool = False) -> "Dataset":
+    def _op(self, method: str, *arguments: Any, same_rows: bool = False) -> Dataset:
         return self._derive(("op", self, method, arguments), same_rows=same_rows)
 
-    def _map(self, function: Callable, name: str, batch_size: int, changes: bool, in_order: bool) -> "Dataset":
+    def _map(self, function: Callable, name: str, batch_size: int, changes: bool, in_order: bool) -> Dataset:
         return self._derive(("map", self, function, name, batch_size, changes, in_order), same_rows=not changes)
 
-    def _preprocessed(self, fitted: Any) -> "Dataset":
+    def _preprocessed(self, fitted: Any) -> Dataset:
         return self._derive(("apply", self, fitted), same_rows=True)
 
     # ---- transforms ----
 
-    def _function(self, call: Any, compute: Any, concurrency: Any, batch_size: int, changes: bool, in_order: bool = False) -> "Dataset":
+    def _function(self, call: Any, compute: Any, concurrency: Any, batch_size: int, changes: bool, in_order: bool = False) -> Dataset:
         """A stage of a user's function; in processes of its own when so many are asked for."""
         processes = processes_of(compute, concurrency)
         name = "%s(%s)" % (call.what, name_of(call.function))
@@ -135,7 +135,7 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
 
     def map_batches(self, fn: Callable, *, batch_size: int | str | None = None, batch_format: str | None = "default", compute: Any = None,
                     concurrency: int | tuple[int, int] | None = None, in_order: bool = False, fn_args: Any = None, fn_kwargs: Any = None, fn_constructor_args: Any = None,
-                    fn_constructor_kwargs: Any = None, **options: Any) -> "Dataset":
+                    fn_constructor_kwargs: Any = None, **options: Any) -> Dataset:
         """fn takes a batch (a dictionary of arrays, or as batch_format says: "numpy", "pandas", "pyarrow") and returns one; it may have another number of rows. A class is
         made once a process, with fn_constructor_args and fn_constructor_kwargs; fn_args and fn_kwargs go along with every call.
 
@@ -146,35 +146,35 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
 
     def map(self, fn: Callable, *, compute: Any = None, concurrency: int | tuple[int, int] | None = None,
             fn_args: Any = None, fn_kwargs: Any = None, fn_constructor_args: Any = None, fn_constructor_kwargs: Any = None,
-            **options: Any) -> "Dataset":
+            **options: Any) -> Dataset:
         """fn takes a row (a dictionary) and returns one. Options as of map_batches."""
         given = _given(options, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs)
         return self._function(Rows("map", fn, given), compute, concurrency, 0, False)
 
     def flat_map(self, fn: Callable, *, compute: Any = None, concurrency: int | tuple[int, int] | None = None,
                  fn_args: Any = None, fn_kwargs: Any = None, fn_constructor_args: Any = None, fn_constructor_kwargs: Any = None,
-                 **options: Any) -> "Dataset":
+                 **options: Any) -> Dataset:
         """fn takes a row and returns a list of rows. Options as of map_batches."""
         given = _given(options, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs)
         return self._function(Rows("flat_map", fn, given), compute, concurrency, 0, True)
 
-    def filter(self, fn: Callable | None = None, *, compute: Any = None, concurrency: int | tuple[int, int] | None = None, **options: Any) -> "Dataset":
+    def filter(self, fn: Callable | None = None, *, compute: Any = None, concurrency: int | tuple[int, int] | None = None, **options: Any) -> Dataset:
         """The rows for which fn(row) is true. Options as of map_batches."""
         if fn is None:
             drop_hints("filter", options)
         return self._function(Rows("filter", fn, options), compute, concurrency, 0, True)
 
     def add_column(self, col: str, fn: Callable, *, batch_format: str | None = "pandas", compute: Any = None,
-                   concurrency: int | tuple[int, int] | None = None, **options: Any) -> "Dataset":
+                   concurrency: int | tuple[int, int] | None = None, **options: Any) -> Dataset:
         """fn takes a batch and returns the values of the new column."""
         return self._function(Batches("add_column", AddColumn(names_of(col, "col")[0], fn), batch_format, options), compute, concurrency, 0, False)
 
-    def select_columns(self, cols: str | list[str], **hints: Any) -> "Dataset":
+    def select_columns(self, cols: str | list[str], **hints: Any) -> Dataset:
         """Only these columns, in this order."""
         drop_hints("select_columns", hints)
         return self._op("select", some_names(cols, "cols"), same_rows=True)
 
-    def drop_columns(self, cols: str | list[str], **hints: Any) -> "Dataset":
+    def drop_columns(self, cols: str | list[str], **hints: Any) -> Dataset:
         """All but these columns."""
         drop_hints("drop_columns", hints)
         names = names_of(cols, "cols")
@@ -182,7 +182,7 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
             raise ValueError("drop_columns(%r) would leave no column" % (names,))
         return self._op("drop", names, same_rows=True)
 
-    def rename_columns(self, names: dict[str, str] | list[str], **hints: Any) -> "Dataset":
+    def rename_columns(self, names: dict[str, str] | list[str], **hints: Any) -> Dataset:
         """{old: new}, or all names in their order. Names may be exchanged."""
         drop_hints("rename_columns", hints)
         have = self.columns()
@@ -199,13 +199,13 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
             out = out._op("rename", _RENAMED + new, new, same_rows=True) if new in pairs else out
         return out
 
-    def cast(self, column: str | None, dtype: Any) -> "Dataset":
+    def cast(self, column: str | None, dtype: Any) -> Dataset:
         """One column (None: all numbers) to another element type. Fractions are cut off; a value that the type cannot hold is an error."""
         import numpy
 
         return self._op("cast", column, numpy.dtype(dtype).name, same_rows=True)
 
-    def concat_columns(self, names: str | list[str], new_name: str, dtype: Any = "float32") -> "Dataset":
+    def concat_columns(self, names: str | list[str], new_name: str, dtype: Any = "float32") -> Dataset:
         """Number columns side by side in one."""
         import numpy
 
@@ -213,20 +213,20 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
 
     # ---- rows ----
 
-    def limit(self, limit: int) -> "Dataset":
+    def limit(self, limit: int) -> Dataset:
         """The first rows."""
         return self._op("limit", whole("limit", limit))
 
-    def skip(self, count: int) -> "Dataset":
+    def skip(self, count: int) -> Dataset:
         """All but the first rows."""
         return self._op("skip", whole("count", count))
 
-    def _parts(self, method: str, *arguments: Any) -> list["Dataset"]:
+    def _parts(self, method: str, *arguments: Any) -> list[Dataset]:
         parts = Parts(self, method, arguments)
         number = self._guard(parts.count)
         return [self._derive(("part", parts, index), shared=False) for index in range(number)]
 
-    def split_at_indices(self, indices: list[int]) -> list["Dataset"]:
+    def split_at_indices(self, indices: list[int]) -> list[Dataset]:
         """Rows up to the first index, from there to the second, and so on to the end."""
         if not hasattr(indices, "__iter__"):
             raise TypeError("indices must be a list of row numbers, such as [%r], not %r" % (indices, indices))
@@ -235,7 +235,7 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
             raise ValueError("indices must be in ascending order, not %r" % (places,))
         return self._parts("split_at_indices", places)
 
-    def split_proportionately(self, proportions: list[float]) -> list["Dataset"]:
+    def split_proportionately(self, proportions: list[float]) -> list[Dataset]:
         """Parts of that size, and what is left."""
         if not proportions or any(part <= 0 for part in proportions) or sum(proportions) >= 1:
             raise ValueError("proportions must be positive numbers, and less than 1 together, not %r" % (proportions,))
@@ -245,7 +245,7 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
             indices.append(int(total * at))
         return self.split_at_indices(indices)
 
-    def split(self, n: int, *, equal: bool = False, locality_hints: Any = None) -> list["Dataset"]:
+    def split(self, n: int, *, equal: bool = False, locality_hints: Any = None) -> list[Dataset]:
         """n parts one after the other, of nearly (equal=True: of exactly, some last rows are left out) as many rows. locality_hints is for clusters that keep
         data on nodes: there must be one for each part, nothing is done with them."""
         check_split(n, locality_hints)
@@ -253,7 +253,7 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
 
     streaming_split = split
 
-    def train_test_split(self, test_size: float | int, *, shuffle: bool = False, seed: int | None = None, stratify: Any = None) -> tuple["Dataset", ...]:
+    def train_test_split(self, test_size: float | int, *, shuffle: bool = False, seed: int | None = None, stratify: Any = None) -> tuple[Dataset, ...]:
         """(train, test): test_size is a part of all rows, or a number of them."""
         if stratify is not None:
             raise NotImplementedError("train_test_split(stratify=) is not offered: shuffle=True mixes the rows, or split each class by itself with filter")
@@ -267,24 +267,24 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
             return tuple(source.split_at_indices([total - int(test_size)]))
         return tuple(self._parts("train_test_split", float(test_size), bool(shuffle), seed_of(seed)))
 
-    def _like(self, other: Any, what: str) -> "Dataset":
+    def _like(self, other: Any, what: str) -> Dataset:
         """Another dataset, with its columns in this one's order where they are the same."""
         check_dataset(other, what)
         have, theirs = self.columns(), other.columns()
         return other.select_columns(have) if have != theirs and sorted(have) == sorted(theirs) else other
 
-    def union(self, *others: "Dataset") -> "Dataset":
+    def union(self, *others: Dataset) -> Dataset:
         """One below the other; the same columns (in any order)."""
         others = tuple(self._like(other, "union") for other in others)
         boxes = self._boxes + [box for other in others for box in other._boxes]
         return self._derive(("many", self, "union", list(others)), boxes)
 
-    def zip(self, other: "Dataset") -> "Dataset":
+    def zip(self, other: Dataset) -> Dataset:
         """Side by side; as many rows. A name that both have gets a number in the second one (x_1)."""
         check_dataset(other, "zip")
         return self._derive(("many", self, "zip", other), self._boxes + other._boxes)
 
-    def materialize(self, max_bytes: int = 0) -> "Dataset":
+    def materialize(self, max_bytes: int = 0) -> Dataset:
         """Read and transformed once, now, and kept in memory."""
         return self._op("cache", whole("max_bytes", max_bytes))
 
@@ -292,22 +292,22 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
 
     # ---- order ----
 
-    def random_shuffle(self, *, seed: int | None = None, num_blocks: int | None = None, **hints: Any) -> "Dataset":
+    def random_shuffle(self, *, seed: int | None = None, num_blocks: int | None = None, **hints: Any) -> Dataset:
         """As well as the source can: `order()` says how. Another order in every epoch."""
         drop_hints("random_shuffle", hints)
         out = self.repartition(num_blocks) if num_blocks is not None else self
         return out._op("shuffle", 0, seed_of(seed), same_rows=True)
 
-    def shuffle(self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool = True) -> "Dataset":
+    def shuffle(self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool = True) -> Dataset:
         """Within windows of that many rows, as tf.data has it."""
         out = self._op("shuffle", whole("buffer_size", buffer_size), seed_of(seed), same_rows=True)
         return out if reshuffle_each_iteration else out._op("same_each_epoch", same_rows=True)
 
-    def randomize_block_order(self, *, seed: int | None = None) -> "Dataset":
+    def randomize_block_order(self, *, seed: int | None = None) -> Dataset:
         """As random_shuffle."""
         return self.random_shuffle(seed=seed)
 
-    def repartition(self, num_blocks: int, *, shuffle: bool = False, **hints: Any) -> "Dataset":
+    def repartition(self, num_blocks: int, *, shuffle: bool = False, **hints: Any) -> Dataset:
         """Into that many blocks, which windows count in."""
         drop_hints("repartition", hints)
         out = self._op("repartition", whole("num_blocks", num_blocks, 1))
@@ -328,16 +328,16 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
 
         return DatasetPipeline(self, times=times)
 
-    def iterator(self) -> "Dataset":
+    def iterator(self) -> Dataset:
         """Itself: a Dataset is its own iterator."""
         return self
 
-    def prefetch(self, batches: int | str | None = AUTO) -> "Dataset":
+    def prefetch(self, batches: int | str | None = AUTO) -> Dataset:
         """That many batches are made ahead; AUTO (-1, as tf.data.AUTOTUNE, or "auto"): as many as the memory budget allows."""
         ahead = AUTO if batches in (None, "auto", "AUTO") else whole("batches", batches, AUTO)
         return self._op("prefetch", ahead, same_rows=True)
 
-    def batch(self, batch_size: int, drop_remainder: bool = False) -> "Dataset":
+    def batch(self, batch_size: int, drop_remainder: bool = False) -> Dataset:
         """What iterators that do not say it themselves take."""
         return self._op("batch", whole("batch_size", batch_size, 1), bool(drop_remainder), same_rows=True)
 

@@ -28,7 +28,7 @@ class TensorArray:
     def __init__(self, values: Any) -> None:
         if isinstance(values, TensorArray):
             values = values._values
-        self._values = numpy.asarray(values if hasattr(values, "__array__") else list(values))
+        self._values: numpy.ndarray = numpy.asarray(values if hasattr(values, "__array__") else list(values))
 
     # No __array__: pandas takes what has one for a column of numbers, and refuses more than one dimension. This is a sequence of arrays.
 
@@ -202,7 +202,7 @@ def _object_column(name: str, values: Iterable[Any]) -> tuple:
     if all(value is None or each is not None and each.dtype.kind in _NUMBERS for value, each in zip(values, arrays)):
         shapes = {each.shape for each in arrays if each is not None}
         if len(shapes) == 1 and len(known) == len(values) or len(values) and all(each is not None and each.ndim == 0 for each in arrays):
-            return number_column(name, numpy.stack(arrays))
+            return number_column(name, numpy.stack(arrays))  # type: ignore[arg-type]
         if shapes and all(len(shape) == 1 for shape in shapes):
             return _list_column(name, arrays)
         if shapes and () not in shapes:

@@ -83,7 +83,12 @@ class Iterating:
         seeds = _recipe.auto_seeds(self)
         made.extra = dict({"local_seed": cursor.local_seed} if cursor.local_seed is not None else {}, **({"seeds": seeds} if seeds else {}))
         cursor.begin(made)
-        made.finish = lambda: cursor.finish(made) or made.stats
+
+        def finish() -> Any:
+            cursor.finish(made)
+            return made.stats
+
+        made.finish = finish
         return made
 
     def _blocks(self) -> bytearray:

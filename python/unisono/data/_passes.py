@@ -16,7 +16,7 @@ from typing import Any
 
 from unisono._unisono import Table
 
-_open: "weakref.WeakSet[Handle]" = weakref.WeakSet()  # iterators, whose threads must be gone before the interpreter is
+_open: weakref.WeakSet[Handle] = weakref.WeakSet()  # iterators, whose threads must be gone before the interpreter is
 
 
 def _close_all() -> None:
@@ -52,7 +52,8 @@ class Pass:
     def __init__(self, source: Any, guard: Any, blocks: Any, batch_size: int, drop_last: bool, epoch: int, shard: tuple[int, int], equal: bool,
                  place: dict | None) -> None:
         self.guard, self.epoch, self.shards = guard, epoch, shard[1]
-        self.taken, self.ended, self.stats = 0, False, {}
+        self.taken, self.ended = 0, False
+        self.stats: dict[str, Any] = {}
         self.extra: dict[str, Any] = {}  # goes along in the place
         shape = source.shape()
         # Where everybody reads everything or its part of every round anyway, nobody has to be left alone.

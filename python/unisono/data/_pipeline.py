@@ -18,7 +18,7 @@ from unisono.data._torch import TorchBatches
 
 def _forward(name: str) -> Callable[..., Any]:
     """A transform of the pipeline's dataset."""
-    def method(self: "DatasetPipeline", *arguments: Any, **keywords: Any) -> "DatasetPipeline":
+    def method(self: DatasetPipeline, *arguments: Any, **keywords: Any) -> DatasetPipeline:
         return self._with(getattr(self._dataset, name)(*arguments, **keywords))
 
     method.__name__ = name
@@ -41,14 +41,14 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
     def __getstate__(self) -> dict:
         return dict(self.__dict__, _cursor=Cursor(), _last_stats={}, _read_through=False)
 
-    def _with(self, dataset: Dataset | None = None, times: int | None = 0) -> "DatasetPipeline":
+    def _with(self, dataset: Dataset | None = None, times: int | None = 0) -> DatasetPipeline:
         out = DatasetPipeline(dataset if dataset is not None else self._dataset, times=self._times if times == 0 else times, shard=self._shard)
         out._equal = self._equal
         if self._cursor.tracked:
             out._cursor = self._cursor
         return out
 
-    def _copy(self) -> "DatasetPipeline":
+    def _copy(self) -> DatasetPipeline:
         out = self._with()
         out._cursor = Cursor()
         return out
@@ -61,32 +61,32 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
 
     # ---- order ----
 
-    def repeat(self, times: int | None = None) -> "DatasetPipeline":
+    def repeat(self, times: int | None = None) -> DatasetPipeline:
         """That many times; without a number endless."""
         if times is not None and self._times is not None:
             times = whole("times", times, 1) * self._times
         return self._with(times=times)
 
-    def random_shuffle_each_window(self, *, seed: int | None = None, num_blocks: int | None = None) -> "DatasetPipeline":
+    def random_shuffle_each_window(self, *, seed: int | None = None, num_blocks: int | None = None) -> DatasetPipeline:
         """Each window in itself; without windows the whole dataset, in another order every epoch."""
         refuse("DatasetPipeline.random_shuffle_each_window", "num_blocks", num_blocks, None, "use repartition_each_window(num_blocks)")
         return self._with(self._dataset._op("shuffle", 0, seed_of(seed), same_rows=True))
 
     randomize_block_order_each_window = random_shuffle_each_window
 
-    def repartition_each_window(self, num_blocks: int, *, shuffle: bool = False) -> "DatasetPipeline":
+    def repartition_each_window(self, num_blocks: int, *, shuffle: bool = False) -> DatasetPipeline:
         """Into that many blocks."""
         return self._with(self._dataset.repartition(num_blocks, shuffle=shuffle))
 
-    def rewindow(self, *, blocks_per_window: int, preserve_epoch: bool = True) -> "DatasetPipeline":
+    def rewindow(self, *, blocks_per_window: int, preserve_epoch: bool = True) -> DatasetPipeline:
         """Windows of another size."""
         refuse("DatasetPipeline.rewindow", "preserve_epoch", preserve_epoch, True, "windows end with their epoch")
         return self._with(self._dataset._op("window", whole("blocks_per_window", blocks_per_window, 1), same_rows=True))
 
-    def _preprocessed(self, fitted: Any) -> "DatasetPipeline":
+    def _preprocessed(self, fitted: Any) -> DatasetPipeline:
         return self._with(self._dataset._preprocessed(fitted))
 
-    def foreach_window(self, fn: Callable) -> "DatasetPipeline":
+    def foreach_window(self, fn: Callable) -> DatasetPipeline:
         """fn takes a Dataset and returns one."""
         return self._with(fn(self._dataset))
 
@@ -156,7 +156,7 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
 
     # ---- shards ----
 
-    def split(self, n: int, *, equal: bool = False, locality_hints: Any = None) -> list["DatasetPipeline"]:
+    def split(self, n: int, *, equal: bool = False, locality_hints: Any = None) -> list[DatasetPipeline]:
         """n pipelines that go through the epochs together, each with its own part; equal: with as many batches. locality_hints: as Dataset.split."""
         check_split(n, locality_hints)
         out = [self._copy() for _ in range(n)]
@@ -164,7 +164,7 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
             each._shard, each._equal = (rank, n), equal
         return out
 
-    def split_at_indices(self, indices: Any) -> list["DatasetPipeline"]:
+    def split_at_indices(self, indices: Any) -> list[DatasetPipeline]:
         """The rows of each epoch cut at these indices."""
         return [self._with(part) for part in self._dataset.split_at_indices(indices)]
 

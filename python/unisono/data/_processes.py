@@ -41,7 +41,7 @@ def serve() -> None:
         while True:
             holder = pickle.loads(_receive(stream))
             try:
-                answer = (True, TableHolder(function(holder.table)))
+                answer: tuple[bool, Any] = (True, TableHolder(function(holder.table)))
             except Exception as error:
                 answer = (False, error)
             try:

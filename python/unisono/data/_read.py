@@ -73,7 +73,7 @@ def _read(kind: str, paths: Any, **options: Any) -> Dataset:
         if options.get(name) is not None:
             whole(name, options[name], 1)
     out = Dataset(("read", kind, _paths(paths), {key: value for key, value in options.items() if value is not None}))
-    out._native  # a file that is not there is an error now
+    _ = out._native  # a file that is not there is an error now
     return out
 
 
@@ -279,6 +279,68 @@ def _refuse_old_arrow(what: str) -> None:
                           % (what, version))
 
 
+# What a row group may become in memory: this, or so many times what it has in the file if that is more. A run of equal values takes a few
+# bytes in the file however long it is, so that a file of 695 bytes can ask for 100 GB.
+_GROUP_BYTES = 1 << 30
+_GROUP_RATIO = 1000
+_WIDTHS = {"BOOLEAN": 1 / 8, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
+
+
+def _group_limit(path: str, group: Any) -> int:
+    stored = sum(max(group.column(number).total_compressed_size, 0) for number in builtins.range(group.num_columns))
+    return max(_GROUP_BYTES, _GROUP_RATIO * min(stored, os.path.getsize(path)))
+
+
+def _refuse_group(path: str, number: int, bytes_: float) -> None:
+    raise ValueError(_safe.text("%s: row group %d becomes %.1f GB in memory, too much for what it has in the file; if you trust it, write it with "
+                                "smaller row groups" % (path, number, bytes_ / 1e9)))
+
+
+def _check_row_group(file: Any, group: Any, path: str, number: int, columns: Any) -> None:
+    """Before pyarrow asks for the memory: how many values there are is in the file's end."""
+    needed = 0.0
+    for at in builtins.range(group.num_columns):
+        column = group.column(at)
+        name = column.path_in_schema
+        if columns and not any(name == each or name.startswith(each + ".") for each in columns):
+            continue
+        width = _WIDTHS.get(column.physical_type)
+        needed += max(column.num_values, 0) * (file.schema.column(at).length if width is None else width)
+    # Rare, and the sizes in the file take as long to ask for as all of the above.
+    if needed > _GROUP_BYTES and needed > _group_limit(path, group):
+        _refuse_group(path, number, needed)
+
+
+def _repeated_texts(group: Any) -> list[str]:
+    """Columns of texts that the file has once and refers to, and that could be too large when they are written out."""
+    names = []
+    for at in builtins.range(group.num_columns):
+        column = group.column(at)
+        if column.physical_type == "BYTE_ARRAY" and any("DICTIONARY" in each for each in column.encodings) \
+                and column.num_values * max(column.total_uncompressed_size, 0) > _GROUP_BYTES:
+            names.append(column.path_in_schema)
+    return names
+
+
+def _without_dictionaries(table: Any, names: Any, group: Any, path: str, number: int) -> Any:
+    """The texts written out, when that is not too large."""
+    import pyarrow
+    from pyarrow import compute
+
+    limit, needed, changed = _group_limit(path, group), table.nbytes, {}
+    for at, field in enumerate(table.schema):
+        if pyarrow.types.is_dictionary(field.type) and field.name in names:
+            column = table.column(at)
+            for chunk in column.chunks:
+                needed += compute.sum(compute.take(compute.binary_length(chunk.dictionary), chunk.indices)).as_py() or 0
+            changed[at] = column
+    if needed > limit:
+        _refuse_group(path, number, needed)
+    for at, column in changed.items():
+        table = table.set_column(at, table.schema.field(at).name, column.cast(column.type.value_type))
+    return table
+
+
 class _Parquet:
     """Row groups as blocks: their sizes are in the files' ends."""
 
@@ -288,11 +350,14 @@ class _Parquet:
         schema = None
         for path in paths:
             file = _opened(parquet.ParquetFile, path)
+            found_schema = file.schema_arrow  # made anew at each use: a second for 20,000 columns
+            names = found_schema.names
             if columns:
-                missing = [name for name in columns if name not in file.schema_arrow.names]
+                known = set(names)
+                missing = [name for name in columns if name not in known]
                 if missing:
-                    raise KeyError(_safe.text("%s has no column %s; it has %s" % (path, ", ".join(missing), ", ".join(file.schema_arrow.names))))
-            fields = [(name, file.schema_arrow.field(name).type) for name in columns or file.schema_arrow.names]
+                    raise KeyError(_safe.text("%s has no column %s; it has %s" % (path, ", ".join(missing), ", ".join(names))))
+            fields = [(name, found_schema.field(name).type) for name in columns or names]
             if schema is None:
                 schema, self.first = fields, path
             elif file.metadata.num_rows > 0 and fields != schema:
@@ -300,6 +365,7 @@ class _Parquet:
                 raise ValueError(_safe.text("%s has other columns than %s: %s %s where that has %s %s" % ((path, paths[0]) + different[0] + different[1])))
             for group in builtins.range(file.num_row_groups):
                 found = file.metadata.row_group(group)
+                _check_row_group(file, found, path, group, columns)
                 self.groups.append((path, group))
                 self.rows.append(found.num_rows)
                 self.size += found.total_byte_size
@@ -309,7 +375,13 @@ class _Parquet:
         from unisono.data import _arrow
 
         parquet = _need("pyarrow.parquet", "read_parquet", "pyarrow")
-        return _arrow.from_arrow(_opened(parquet.ParquetFile, path).read_row_group(group, columns=self.columns, use_threads=False))
+        file = _opened(parquet.ParquetFile, path)
+        found = file.metadata.row_group(group)
+        repeated = _repeated_texts(found)
+        if repeated:
+            file = _opened(parquet.ParquetFile, path, read_dictionary=repeated)
+        table = file.read_row_group(group, columns=self.columns, use_threads=False)
+        return _arrow.from_arrow(_without_dictionaries(table, repeated, found, path, group) if repeated else table)
 
     @property
     def files(self) -> list[str]:

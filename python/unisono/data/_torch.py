@@ -156,7 +156,8 @@ class TorchBatches:
             check_columns(self.columns(), list(dtypes))
 
         def epoch() -> Iterator[Any]:
-            make, names, to = None, (), _device_of(torch, device)
+            make, to = None, _device_of(torch, device)
+            names: tuple[str, ...] = ()
             for table in tables_of(self, batch_size=batch_size, drop_last=drop_last, prefetch=prefetch_batches, buffer=local_shuffle_buffer_size,
                                    seed=local_shuffle_seed):
                 if collate_fn is not None:

@@ -70,7 +70,7 @@ class _Old(Reader):
 class SimpleTensorFlowDatasource(Datasource):
     """The elements of the tf.data.Dataset that dataset_factory() makes, as they are."""
 
-    def prepare_read(self, parallelism: int, dataset_factory: Any) -> Any:
+    def prepare_read(self, parallelism: int, dataset_factory: Any) -> Any:  # type: ignore[override]
         """ReadTasks, about `parallelism` of them."""
         def read() -> Any:
             return [list(dataset_factory())]
@@ -81,7 +81,7 @@ class SimpleTensorFlowDatasource(Datasource):
 class SimpleTorchDatasource(Datasource):
     """The elements of the PyTorch dataset that dataset_factory() makes, as they are."""
 
-    def prepare_read(self, parallelism: int, dataset_factory: Any) -> Any:
+    def prepare_read(self, parallelism: int, dataset_factory: Any) -> Any:  # type: ignore[override]
         """ReadTasks, about `parallelism` of them."""
         def read() -> Any:
             dataset = dataset_factory()

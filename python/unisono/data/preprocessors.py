@@ -65,15 +65,15 @@ class Preprocessor:
 
     _is_fittable = True
 
-    def fit(self, ds: "Rows") -> "Preprocessor":
+    def fit(self, ds: Rows) -> Preprocessor:
         """Learns what it needs from one pass over the dataset; itself."""
         raise NotImplementedError
 
-    def fit_transform(self, ds: "Rows") -> "Rows":
+    def fit_transform(self, ds: Rows) -> Rows:
         """fit, then transform."""
         return self.fit(ds).transform(ds)
 
-    def transform(self, ds: "Rows") -> "Rows":
+    def transform(self, ds: Rows) -> Rows:
         """A new dataset; nothing is read yet."""
         raise NotImplementedError
 
@@ -145,14 +145,14 @@ class _InLibrary(Preprocessor):
         self._options = {key: value for key, value in dict(options, **names).items() if value is not None}
         self._library = _Library(type(self).__name__, self._options)
 
-    def fit(self, ds: "Rows") -> Any:
+    def fit(self, ds: Rows) -> Any:
         """Learns what it needs from one pass over the dataset; itself."""
         library, dataset = _Library(type(self).__name__, self._options), _rows(ds, "fit")
         dataset._guard(library.fit, dataset._native)
         self._library = library
         return self
 
-    def transform(self, ds: "Rows") -> "Rows":
+    def transform(self, ds: Rows) -> Rows:
         """A new dataset; nothing is read yet."""
         self._check()
         _rows(ds, "transform")
@@ -252,14 +252,14 @@ class Concatenator(_InLibrary):
             raise ValueError("Concatenator: there is no column of numbers to put side by side among %s" % ", ".join(_safe.text(field[0]) for field in fields))
         self._make(numbers)
 
-    def fit(self, ds: "Rows") -> Any:
+    def fit(self, ds: Rows) -> Any:
         """Finds the columns, where they were not given; itself."""
         _rows(ds, "fit")
         if self._given is None:
             self._find(ds.schema().fields)
         return self
 
-    def transform(self, ds: "Rows") -> "Rows":
+    def transform(self, ds: Rows) -> Rows:
         """The dataset with this as a stage."""
         if self._library is None:
             self.fit(ds)
@@ -332,7 +332,7 @@ class LabelEncoder(_InLibrary):
         self._check()
         return self._inverted(batch)
 
-    def inverse_transform(self, ds: "Rows") -> "Rows":
+    def inverse_transform(self, ds: Rows) -> Rows:
         """A dataset with the labels of the numbers."""
         self._check()
         _rows(ds, "inverse_transform")
@@ -370,11 +370,11 @@ class BatchMapper(Preprocessor):
         self.fn, self.batch_format, self.batch_size = fn, batch_format, batch_size
         _convert.converter(batch_format)
 
-    def fit(self, ds: "Rows") -> "BatchMapper":
+    def fit(self, ds: Rows) -> BatchMapper:
         """Learns nothing; itself."""
         return self
 
-    def transform(self, ds: "Rows") -> "Rows":
+    def transform(self, ds: Rows) -> Rows:
         """The dataset with this as a stage."""
         _rows(ds, "transform")
         return ds.map_batches(self.fn, batch_format=self.batch_format, batch_size=self.batch_size)
@@ -396,14 +396,14 @@ class Chain(Preprocessor):
             raise TypeError("Chain takes preprocessors, not %s" % type(wrong[0]).__name__)
         self.preprocessors = preprocessors
 
-    def fit(self, ds: "Rows") -> "Chain":
+    def fit(self, ds: Rows) -> Chain:
         """Fits all, each on what the ones before made; itself."""
         _rows(ds, "fit")
         for preprocessor in self.preprocessors:
             ds = preprocessor.fit_transform(ds)
         return self
 
-    def transform(self, ds: "Rows") -> "Rows":
+    def transform(self, ds: Rows) -> Rows:
         """The dataset with these as stages."""
         for preprocessor in self.preprocessors:
             ds = preprocessor.transform(ds)
@@ -424,7 +424,7 @@ class Chain(Preprocessor):
         return {"kind": "Chain", "version": _CHAIN_VERSION, "steps": [each.to_dict() for each in self.preprocessors]}
 
     @staticmethod
-    def _load(saved: dict) -> "Chain":
+    def _load(saved: dict) -> Chain:
         if saved.get("version", 0) > _CHAIN_VERSION:
             raise ValueError("the chain was saved by a newer version (format %r)" % saved["version"])
         return Chain(*map(Preprocessor.from_dict, saved["steps"]))

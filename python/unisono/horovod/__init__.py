@@ -11,7 +11,7 @@ It works in the train function of every trainer of unisono, and in programs that
 """
 
 from unisono.horovod import _core
-from unisono.horovod._core import *  # noqa: F401,F403
+from unisono.horovod._core import *  # noqa: F403
 from unisono.horovod._install import install, installed  # noqa: F401
 from unisono.horovod._numpy import (Compression, allgather, allreduce, alltoall, broadcast, grouped_allgather, grouped_allreduce,  # noqa: F401
                                     reducescatter)
@@ -26,6 +26,6 @@ def __getattr__(name):
 
     if name in ("torch", "keras", "tensorflow"):
         return importlib.import_module("unisono.horovod." + name)
-    from unisono._missing import complain
+    from unisono.extend import complain
 
     return complain("unisono.horovod", name)

@@ -14,7 +14,27 @@ import math
 import threading
 from typing import Any, Callable, Sequence, TypeVar
 
-from unisono import _codec, _key, _session
+from unisono.extend import HARMLESS, INSTEAD, current_session, dumps, fits, loads, mac
+
+HARMLESS.update({
+    "unisono.horovod.*": {
+        "device_dense": "where TensorFlow places the operation: only speed",
+        "device_sparse": "where TensorFlow places the operation: only speed",
+        "sparse_as_dense": "how sparse gradients travel, not what they add up to",
+        "num_groups": "how gradients are put together to travel; buckets are cut by size here",
+        "groups": "how gradients are put together to travel; buckets are cut by size here",
+        "use_locking": "of TensorFlow 1's optimizers, which are refused",
+    },
+    "unisono.horovod.tensorflow.allreduce": {"name": "labels an operation of the graph, which is the same on all ranks"},
+    "unisono.horovod.torch.broadcast_optimizer_state": {"model": "the state travels as a whole: no step of the model is needed to make it first"},
+})
+INSTEAD.update({
+    "unisono.horovod.elastic": "FailureConfig(max_failures=): the group starts again from its last checkpoint",
+    "unisono.horovod.ProcessSet": "the ranks of the whole run: there is one process set",
+    "unisono.horovod.run": "`unisono run -n N python script.py`, or a HorovodTrainer",
+    "unisono.horovod.torch.elastic": "FailureConfig(max_failures=): the group starts again from its last checkpoint",
+    "unisono.horovod.torch.SyncBatchNorm": "torch.nn.SyncBatchNorm in a TorchTrainer",
+})
 
 # Kinds of calls. 0: this rank has joined and calls nothing itself.
 REDUCE, GATHER, BROADCAST, ALL_TO_ALL, SCATTER, BARRIER, STEP = range(1, 8)
@@ -235,7 +255,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     if process_sets:
         raise NotImplementedError("unisono.horovod has one process set, of all ranks")
     if _world is None:
-        here = _session.current()
+        here = current_session()
         _world = _World(here)
         if here is not None:
             here.at_end.append(shutdown)
@@ -444,17 +464,17 @@ def _authenticated(here: _World, data: bytes, sender: int) -> bytes:
     """A pickle for other ranks. Between hosts it carries a MAC that is good for this call and this sender only: MPI's connections prove nothing."""
     if here.secret is None:
         return data
-    return _key.mac(b"object %d of rank %d\0" % (here.objects, sender) + data, here.secret) + data
+    return mac(b"object %d of rank %d\0" % (here.objects, sender) + data, here.secret) + data
 
 
 def _proved(here: _World, data: bytes, sender: int) -> Any:
     """The object of such a pickle, once it is known to be that rank's."""
     if here.secret is not None:
         code, data = data[:32], data[32:]
-        if not _key.fits(b"object %d of rank %d\0" % (here.objects, sender) + data, code, here.secret):
+        if not fits(b"object %d of rank %d\0" % (here.objects, sender) + data, code, here.secret):
             raise RuntimeError("an object of rank %d was changed or repeated on its way between the hosts: somebody may be in between; "
                                "it is not unpickled (unisono run --encrypt seals what MPI carries)" % sender)
-    return _codec.loads(data)
+    return loads(data)
 
 
 @named
@@ -463,7 +483,7 @@ def broadcast_object(obj: Any = None, root_rank: int = 0, name: str | None = Non
     check_process_set(process_set)
     here = world()
     here.objects += 1
-    data = broadcast_bytes(_authenticated(here, _codec.dumps(obj), root_rank) if here.rank == root_rank else None, root_rank)
+    data = broadcast_bytes(_authenticated(here, dumps(obj), root_rank) if here.rank == root_rank else None, root_rank)
     return obj if here.rank == root_rank else _proved(here, data, root_rank)
 
 
@@ -473,7 +493,7 @@ def allgather_object(obj: Any, name: str | None = None, process_set: Any = None)
     check_process_set(process_set)
     here = world()
     here.objects += 1
-    data, sizes = gather(_authenticated(here, _codec.dumps(obj), here.rank))
+    data, sizes = gather(_authenticated(here, dumps(obj), here.rank))
     out, at = [], 0
     for rank, length in enumerate(sizes):
         if length:  # a rank that has joined brings nothing

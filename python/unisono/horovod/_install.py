@@ -6,13 +6,11 @@ otherwise: "own" takes unisono's even where real Horovod is installed, "real" ne
 
 from __future__ import annotations
 
-import importlib
-import importlib.abc
 import importlib.machinery
-import importlib.util
 import os
 import sys
-from typing import Any
+
+from unisono.extend import Alias, is_alias
 
 _OWN = "unisono.horovod"
 
@@ -25,35 +23,9 @@ def is_real_installed() -> bool:
     return importlib.machinery.PathFinder.find_spec("horovod") is not None
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """horovod.x is the module unisono.horovod.x, the same object."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "horovod" and not name.startswith("horovod."):
-            return None
-        wanted = _OWN + name[len("horovod"):]
-        try:
-            found = importlib.util.find_spec(wanted)
-        except ModuleNotFoundError:
-            found = None
-        if found is None:
-            raise ModuleNotFoundError("no module %s: unisono.horovod stands in for Horovod here and has torch, keras, tensorflow and "
-                                      "tensorflow.keras" % name, name=name)
-        return importlib.machinery.ModuleSpec(name, self, is_package=found.submodule_search_locations is not None)
-
-    def create_module(self, spec: Any) -> Any:
-        module = importlib.import_module(_OWN + spec.name[len("horovod"):])
-        self._kept = module.__spec__, module.__loader__, module.__name__, module.__package__
-        return module
-
-    def exec_module(self, module: Any) -> None:
-        """It is loaded already; only what the import machinery wrote over is put back."""
-        module.__spec__, module.__loader__, module.__name__, module.__package__ = self._kept
-
-
 def installed() -> bool:
     """`import horovod` means unisono.horovod in this process."""
-    return any(isinstance(finder, _Finder) for finder in sys.meta_path)
+    return is_alias("horovod")
 
 
 def install(force: bool = False) -> bool:
@@ -65,7 +37,5 @@ def install(force: bool = False) -> bool:
         return True
     if asked == "real" or (is_real_installed() and not force and asked != "own"):
         return False
-    for name in [name for name in sys.modules if name == "horovod" or name.startswith("horovod.")]:
-        del sys.modules[name]
-    sys.meta_path.insert(0, _Finder())
+    Alias("horovod", _OWN, lambda *_: "unisono.horovod stands in for Horovod here and has torch, keras, tensorflow and tensorflow.keras").install()
     return True

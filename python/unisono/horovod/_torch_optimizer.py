@@ -192,7 +192,7 @@ class _Distributed:
         if self._should_synchronize:
             if self._synchronized:
                 warnings.warn("optimizer.step() reduces the gradients again after optimizer.synchronize(): use it in `with "
-                              "optimizer.skip_synchronize()`")
+                              "optimizer.skip_synchronize()`", stacklevel=2)
             self.synchronize()
         self._synchronized = False
         return super().step(closure)  # type: ignore[misc]

@@ -9,9 +9,9 @@ from typing import Any
 import keras
 
 from unisono.horovod import _core, _keras_callbacks, _keras_optimizer, _numpy
-from unisono.horovod._core import *  # noqa: F401,F403
-from unisono.horovod._keras_callbacks import broadcast_variables  # noqa: F401
-from unisono.horovod._keras_optimizer import distribute as DistributedOptimizer  # noqa: F401
+from unisono.horovod._core import *  # noqa: F403
+from unisono.horovod._keras_callbacks import broadcast_variables
+from unisono.horovod._keras_optimizer import distribute as DistributedOptimizer
 from unisono.horovod._tensorflow import Compression  # noqa: F401
 
 callbacks = _keras_callbacks.callbacks_for(keras, __name__ + ".callbacks")
@@ -68,6 +68,6 @@ def load_model(filepath: Any, custom_optimizers: Any = None, custom_objects: Any
 
 
 def __getattr__(name: str) -> Any:
-    from unisono._missing import complain
+    from unisono.extend import complain
 
     return complain("unisono.horovod.keras", name)

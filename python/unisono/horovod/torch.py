@@ -7,7 +7,7 @@ from typing import Any, Iterable, Sequence
 import torch
 
 from unisono.horovod import _core, _numpy
-from unisono.horovod._core import *  # noqa: F401,F403
+from unisono.horovod._core import *  # noqa: F403
 from unisono.horovod._core import Average, ReduceOp, Sum, check_process_set, choose_op
 from unisono.horovod._torch_optimizer import DistributedOptimizer  # noqa: F401
 
@@ -400,6 +400,6 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
 
 
 def __getattr__(name: str) -> Any:
-    from unisono._missing import complain
+    from unisono.extend import complain
 
     return complain("unisono.horovod.torch", name)

@@ -26,7 +26,7 @@ __all__ = ["Input", "KerasTensor", "Layer", "Loss", "Metric", "Model", "Optimize
            "layers", "losses", "metrics", "models", "ops", "optimizers", "regularizers", "saving", "utils"]
 
 
-class saving:  # noqa: N801 (Keras's module)
+class saving:
     """keras.saving."""
 
     load_model = staticmethod(models.load_model)

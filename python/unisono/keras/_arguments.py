@@ -1,12 +1,38 @@
-"""What objects that are made from arguments share: losses, metrics, optimizers. Arguments are checked by unisono._arguments."""
+"""What objects that are made from arguments share: losses, metrics, optimizers. And the arguments that the engine may ignore."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from unisono._arguments import Refused, check
+from unisono.extend import HARMLESS, Refused, check
 
 __all__ = ["Configured", "check_float32", "dtype_name", "named_arguments"]
+
+HARMLESS.update({
+    "unisono.tf.function": dict.fromkeys(
+        ("autograph", "jit_compile", "reduce_retracing", "experimental_implements", "experimental_autograph_options", "experimental_attributes",
+         "experimental_relax_shapes", "experimental_compile", "experimental_follow_type_hints"),
+        "operations run at once: there is no graph that it could change"),
+    **{"unisono.tf.data.Dataset." + name: {"num_parallel_calls": "only speed", "deterministic": "the order is always kept", "synchronous": "only speed",
+                                          "name": "only a name"}
+       for name in ("map", "batch", "shuffle", "filter", "prefetch", "repeat", "take", "skip", "from_generator", "from_tensor_slices", "from_tensors", "unbatch",
+                    "padded_batch", "concatenate", "shard", "zip", "range", "cache", "enumerate", "with_options")},
+    "unisono.tf.data.Dataset.prefetch": {"buffer_size": "only speed", "name": "only a name"},
+    "unisono.keras.Model.compile": {
+        "auto_scale_loss": "float32 needs no loss scaling", "run_eagerly": "operations run at once: there is no graph that it could change",
+        "jit_compile": "only speed", "steps_per_execution": "only speed: callbacks are called after every batch",
+    },
+    "unisono.keras.Model.predict": {"verbose": "predict prints no progress bar"},
+    "unisono.keras.utils.clear_session": {"free_memory": "memory is freed with the last reference to a model"},
+    "unisono.keras.layers.TextVectorization.adapt": {"batch_size": "the texts are read at once"},
+    "unisono.keras.Model.summary": {"line_length": "the table has a width of its own", "positions": "the table has a width of its own"},
+    "unisono.keras.models.load_model": {"safe_mode": "no code of a file is ever run"},
+    **{"unisono.keras.layers." + name: {
+        "seed": "random numbers come from the model's seed (keras.utils.set_random_seed), as initial weights do",
+        "flash_attention": "only speed", "use_cudnn": "only speed", "unroll": "only speed", "input_length": "Keras 3 ignores it, too",
+        "synchronized": "replicas always share their batch statistics",
+    } for name in ("Dropout", "MultiHeadAttention", "LSTM", "GRU", "BatchNormalization", "Embedding")},
+})
 
 
 def _rebuild(kind: type, config: dict[str, Any]) -> Any:

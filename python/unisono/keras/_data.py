@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from unisono import _engine, _safe
+from unisono import _engine
+from unisono.extend import safe_text
 from unisono.keras._tensor import Tensor, Variable, as_array
 
 __all__ = ["columns", "Source", "unpack"]
@@ -23,7 +24,7 @@ def columns(value: Any, names: Any = ()) -> list:
     if isinstance(value, dict):
         missing = [name for name in names if name not in value]
         if missing or not names:
-            raise ValueError(_safe.text("the data is a dictionary with %s; the model has %s" % (", ".join(map(str, value)), ", ".join(names) or "no names yet")))
+            raise ValueError(safe_text("the data is a dictionary with %s; the model has %s" % (", ".join(map(str, value)), ", ".join(names) or "no names yet")))
         return [as_array(value[name]) for name in names]
     if isinstance(value, (list, tuple)) and value and all(_is_array(each) and np.ndim(each) > 0 for each in value):
         if len(value) > 1 and len(names) == 1:  # a list of samples

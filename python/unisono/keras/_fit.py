@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Sequence
 
 import numpy as np
 
-from unisono import _engine, _safe
-from unisono._arguments import strict
+from unisono import _engine
+from unisono.extend import strict, safe_text
 from unisono.keras import callbacks as callbacks_module
 from unisono.keras import losses as losses_module
 from unisono.keras import metrics as metrics_module
@@ -46,7 +46,7 @@ class Trains:
         names = self.output_names
         losses = [loss.get(name) for name in names] if isinstance(loss, dict) else as_list(loss)
         if any(each is None for each in losses):
-            raise ValueError("losses are given by output: %s" % ", ".join(map(_safe.text, names)))
+            raise ValueError("losses are given by output: %s" % ", ".join(map(safe_text, names)))
         weights = [loss_weights[name] for name in names] if isinstance(loss_weights, dict) else as_list(loss_weights) or None
         picked = []
         for given, weighted in ((metrics, False), (weighted_metrics, True)):
@@ -63,7 +63,7 @@ class Trains:
         if isinstance(metrics, dict):
             unknown = set(metrics) - set(names)
             if unknown:
-                raise ValueError("metrics are given for %s, but the outputs are: %s" % (", ".join(sorted(unknown)), ", ".join(map(_safe.text, names))))
+                raise ValueError("metrics are given for %s, but the outputs are: %s" % (", ".join(sorted(unknown)), ", ".join(map(safe_text, names))))
             return [as_list(metrics.get(name)) for name in names]
         metrics = as_list(metrics)
         if any(isinstance(each, (list, tuple)) for each in metrics):
@@ -90,7 +90,7 @@ class Trains:
 
     def _callbacks(self, given, verbose, params):
         """(the engine's list, the Python callbacks)"""
-        given = [each for each in as_list(given)]
+        given = list(as_list(given))
         out = []
         for each in given:
             if hasattr(each, "set_model"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unisono import _engine
-from unisono._arguments import Refused, strict
+from unisono.extend import Refused, strict
 
 __all__ = ["KerasTensor", "Input"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from unisono import _engine, _safe
-from unisono._arguments import Refused, check, strict
+from unisono import _engine
+from unisono.extend import Refused, check, strict, safe_text
 from unisono.keras._arguments import check_float32
 from unisono.keras._graph import Input, KerasTensor
 from unisono.keras._own import Own, overrides, snake_case, spec_of
@@ -175,7 +175,7 @@ class Layer(Own):
         if causal == bool(self._config.get("use_causal_mask")):
             return
         if self._has_symbols and "_model" not in vars(self):
-            raise NotImplementedError("%s was called with use_causal_mask=%s before; make one layer for each of the two" % (_safe.text(self.name), not causal))
+            raise NotImplementedError("%s was called with use_causal_mask=%s before; make one layer for each of the two" % (safe_text(self.name), not causal))
         self._check_free()
         self._config["use_causal_mask"] = causal
         self._forget()
@@ -272,7 +272,7 @@ class Layer(Own):
         """From arrays in Keras's order."""
         mine = self.weights
         if len(weights) != len(mine):
-            raise ValueError("the layer %s has %d weights, got %d" % (_safe.text(self.name), len(mine), len(weights)))
+            raise ValueError("the layer %s has %d weights, got %d" % (safe_text(self.name), len(mine), len(weights)))
         for each, value in zip(mine, weights):
             each.assign(value)
 
@@ -289,7 +289,7 @@ class Layer(Own):
         return cls(**config)
 
     def __repr__(self):
-        return "<%s name=%s, built=%s>" % (type(self).__name__, _safe.text(self.name), self.built)
+        return "<%s name=%s, built=%s>" % (type(self).__name__, safe_text(self.name), self.built)
 
 
 def _parameters(raw):
@@ -353,4 +353,4 @@ class EngineLayer(Layer):
         for each in self.weights:
             if each.name == name:
                 return each
-        raise AttributeError("the layer %s has no %s" % (_safe.text(self.name), name))
+        raise AttributeError("the layer %s has no %s" % (safe_text(self.name), name))

@@ -15,7 +15,7 @@ from typing import Any, Iterator
 import numpy as np
 
 from unisono import _engine
-from unisono._arguments import Refused, strict
+from unisono.extend import Refused, strict
 from unisono.keras._arguments import check_float32
 from unisono.keras._tensor import Tensor, Variable, context, raw_of
 
@@ -130,7 +130,7 @@ class Own:
             if context().building is self:
                 return written(self, *shapes, **options)
             return self._build_from_outside(*shapes, **options)
-        setattr(cls, "build", build)
+        cls.build = build
 
     def _build_from_outside(self, input_shape: Any) -> None:
         raise NotImplementedError

@@ -7,7 +7,7 @@ import weakref
 from typing import Any, Iterator
 
 from unisono import _engine
-from unisono._arguments import Refused, strict_class
+from unisono.extend import Refused, strict_class
 from unisono.keras._tensor import Tensor, Variable, context, tape_for
 
 __all__ = ["GradientTape", "LazyGradient"]

@@ -11,7 +11,8 @@ from typing import Any, Callable
 
 import numpy as np
 
-from unisono import _engine, _safe
+from unisono import _engine
+from unisono.extend import safe_text
 
 __all__ = ["Tensor", "Variable", "convert_to_tensor", "set_random_seed"]
 
@@ -142,6 +143,19 @@ def as_numbers(value: Any) -> Any:
         return value
     array = as_array(value)
     return array if isinstance(array, _engine.Strings) else Tensor.of(np.asarray(array).astype(np.float32, copy=False))
+
+
+def as_one_sample(y_true: Any, y_pred: Any) -> tuple[Any, Any] | None:
+    """Keras reduces the last axis, also when it is the only one: predictions of shape (n,) are one sample. None: they have more axes."""
+    if isinstance(y_pred, _engine.Strings) or len(y_pred.shape) != 1 or len(y_true.shape) > 1:
+        return None
+    return reshaped(y_true, [1, *y_true.shape]), reshaped(y_pred, [1, *y_pred.shape])
+
+
+def reshaped(value: Any, shape: list[int]) -> Tensor:
+    """The same numbers in another shape."""
+    raw = raw_of(value)
+    return Tensor(tape_for().reshape(raw, shape))
 
 
 def strings(array: Any) -> Any:
@@ -361,7 +375,7 @@ class Tensor(_Operators):
 
 def shared(array: Any) -> Any:
     """A NumPy array as the engine's Array over the same memory."""
-    from unisono._unisono import Array
+    from unisono.extend import Array
 
     if isinstance(array, Array):
         return array
@@ -428,7 +442,7 @@ class Variable(_Operators):
         """Sets its numbers."""
         value = np.asarray(value)
         if value.shape != self.shape:
-            raise ValueError("the shape %s cannot be assigned to %s of shape %s" % (value.shape, _safe.text(self.name), self.shape))
+            raise ValueError("the shape %s cannot be assigned to %s of shape %s" % (value.shape, safe_text(self.name), self.shape))
         self.view()[...] = value
         return self
 
@@ -448,4 +462,4 @@ class Variable(_Operators):
         return self._p if recording is None else recording._variable(self)
 
     def __repr__(self):
-        return "<unisono.Variable path=%s, shape=%s, dtype=float32>" % (_safe.text(self.path), self.shape)
+        return "<unisono.Variable path=%s, shape=%s, dtype=float32>" % (safe_text(self.path), self.shape)

@@ -11,8 +11,7 @@ import numpy as np
 
 from unisono.keras._tensor import shared
 
-from unisono import _safe
-from unisono._arguments import Refused, near, strict_class
+from unisono.extend import Refused, near, strict_class, safe_text
 
 __all__ = ["Callback", "History", "EarlyStopping", "ModelCheckpoint", "BackupAndRestore", "ReduceLROnPlateau", "LearningRateScheduler", "TensorBoard",
            "CSVLogger", "TerminateOnNaN", "LambdaCallback", "ProgbarLogger", "EpochDots", "ReportCheckpointCallback"]
@@ -160,7 +159,7 @@ class EarlyStopping(Callback):
     def on_epoch_end(self, epoch: Any, logs: Any = None) -> None:
         """Stops the training when it is time."""
         if self.monitor not in logs:
-            raise ValueError("EarlyStopping watches %r, which fit does not report; there are: %s" % (self.monitor, ", ".join(map(_safe.text, sorted(logs)))))
+            raise ValueError("EarlyStopping watches %r, which fit does not report; there are: %s" % (self.monitor, ", ".join(map(safe_text, sorted(logs)))))
         if epoch < self.start_from_epoch:
             return
         value = logs[self.monitor]
@@ -306,7 +305,7 @@ class ProgbarLogger(Callback):
         steps = (self.params or {}).get("steps")
         head = "%d/%d - " % (steps, steps) if steps and steps > 0 else ""
         sys.stdout.write("%s%.0fs - %s\n" % (head, time.monotonic() - self._begun,
-                                             " - ".join("%s: %.4f" % (_safe.text(name), value) for name, value in logs.items())))
+                                             " - ".join("%s: %.4f" % (safe_text(name), value) for name, value in logs.items())))
         sys.stdout.flush()
 
 
@@ -319,7 +318,7 @@ class EpochDots(Callback):
     def on_epoch_end(self, epoch: Any, logs: Any = None) -> None:
         """A dot, and every 100 epochs the metrics."""
         if epoch % self.report_every == 0:
-            sys.stdout.write("\nEpoch: %d, %s\n" % (epoch, "".join("%s:%.4f,  " % (_safe.text(name), logs[name]) for name in sorted(logs))))
+            sys.stdout.write("\nEpoch: %d, %s\n" % (epoch, "".join("%s:%.4f,  " % (safe_text(name), logs[name]) for name in sorted(logs))))
         if epoch % self.dot_every == 0:
             sys.stdout.write(".")
         sys.stdout.flush()
@@ -342,7 +341,7 @@ _FIT_STATE = "fit_state"  # a folder beside model.keras: history, and what callb
 
 
 def _make_report_callback():
-    from unisono import _session
+    from unisono.extend import current_session
     from unisono.train.tensorflow.keras import make_report_callback
 
     base = make_report_callback(Callback)
@@ -362,7 +361,7 @@ def _make_report_callback():
 
         def on_train_begin(self, logs=None):
             """Goes on as the fit before the restart stood, when this one begins with that epoch."""
-            here = _session.current()
+            here = current_session()
             path = None if here is None else here.session.get_checkpoint()
             path = os.path.join(path, _FIT_STATE) if path is not None and path.startswith(here.session.run_dir + os.sep) else None
             if path is not None and os.path.isdir(path):
@@ -374,7 +373,7 @@ def _make_report_callback():
             self.model._native().save_fit_state(os.path.join(folder, _FIT_STATE))
 
         def _handle(self, event, logs):
-            here = _session.current()
+            here = current_session()
             if event == "epoch_end" and here is not None and here.mode == "v1" and here.session.world_size > 1:
                 # The chief ends an epoch before the others, and a report of v1's trainer waits for all: it is made when all are past the end.
                 self._late = dict(logs)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
 
-from unisono._arguments import check, strict
+from unisono.extend import check, strict
 from unisono.keras._arguments import Configured
 
 __all__ = ["Initializer", "Zeros", "Ones", "Constant", "RandomUniform", "RandomNormal", "TruncatedNormal", "GlorotUniform", "GlorotNormal", "HeUniform",

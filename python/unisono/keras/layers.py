@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unisono import _engine
-from unisono._arguments import Refused, strict
+from unisono.extend import Refused, strict
 from unisono.keras._arguments import dtype_name
 from unisono.keras._graph import Input, open_batch
 from unisono.keras._layer import EngineLayer, Layer

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from unisono import _engine
-from unisono._arguments import Refused, check
+from unisono.extend import Refused, check
 from unisono.keras._arguments import Configured, check_float32, named_arguments
-from unisono.keras._tensor import Tensor, as_numbers, context, on_engine_tape, raw_of, tape_for
+from unisono.keras._tensor import Tensor, as_array, as_numbers, as_one_sample, context, on_engine_tape, raw_of, reshaped, tape_for
 
 __all__ = ["Loss", "Reduction", "MeanSquaredError", "MeanAbsoluteError", "Huber", "BinaryCrossentropy", "CategoricalCrossentropy",
            "SparseCategoricalCrossentropy", "Hinge", "SquaredHinge", "KLDivergence", "get"]
@@ -72,9 +74,24 @@ class Loss(Configured):
         if reduced and self.reduction != "sum" and context().replica is not None:
             raise ValueError("the reduction %s divides by the replica's own number of samples and is not allowed inside of a strategy: use "
                              "reduction=Reduction.NONE with nn.compute_average_loss, or SUM" % self.reduction)
-        target, prediction = raw_of(as_numbers(y_true)), raw_of(as_numbers(y_pred))
+        y_true, y_pred = as_numbers(y_true), as_numbers(y_pred)
+        one = None if self._class is None else as_one_sample(y_true, y_pred)
+        if one is not None:
+            return self._of_one(*one, sample_weight)
+        target, prediction = raw_of(y_true), raw_of(y_pred)
         weights = None if sample_weight is None else raw_of(as_numbers(sample_weight))
         return Tensor(self._raw().call(tape_for(), target, prediction, weights, reduced))
+
+    def _of_one(self, y_true, y_pred, sample_weight) -> Tensor:
+        """One sample, but as many weights as there are given: Keras multiplies the one loss by each and reduces the products."""
+        target, prediction = raw_of(y_true), raw_of(y_pred)
+        loss = reshaped(Tensor(self._raw().call(tape_for(), target, prediction, None, False)), [])
+        if sample_weight is None:
+            return loss
+        weights = np.asarray(as_array(sample_weight), np.float32)
+        if self.reduction in (None, "none"):
+            return loss * weights
+        return loss * float(weights.sum() if self.reduction == "sum" else weights.mean())
 
     def get_config(self) -> dict:
         """Its arguments."""

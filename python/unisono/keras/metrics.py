@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from unisono import _engine, _safe
-from unisono._arguments import Refused, check
+from unisono import _engine
+from unisono.extend import Refused, check, safe_text
 from unisono.keras._arguments import Configured, check_float32, named_arguments
-from unisono.keras._tensor import Tensor, as_numbers, context, raw_of, tape_for
+from unisono.keras._tensor import Tensor, as_numbers, as_one_sample, context, raw_of, tape_for
 
 __all__ = ["Metric", "Accuracy", "BinaryAccuracy", "CategoricalAccuracy", "SparseCategoricalAccuracy", "TopKCategoricalAccuracy",
            "SparseTopKCategoricalAccuracy", "Precision", "Recall", "F1Score", "FBetaScore", "AUC", "MeanSquaredError", "MeanAbsoluteError",
@@ -29,6 +29,11 @@ def _counted(name):
 def clear_names() -> None:
     """Begins to count the names anew."""
     _counts.clear()
+
+
+# Metrics that look at all classes of a sample. Of the others, predictions of shape (n,) are n samples as well as one.
+_OF_CLASSES = ("KLDivergence", "CategoricalCrossentropy", "CategoricalAccuracy", "SparseCategoricalCrossentropy", "SparseCategoricalAccuracy")
+_OF_TWO_AXES = ("TopKCategoricalAccuracy", "SparseTopKCategoricalAccuracy", "F1Score", "FBetaScore")
 
 
 class Metric(Configured):
@@ -56,7 +61,13 @@ class Metric(Configured):
 
     def update_state(self, y_true: Any, y_pred: Any = None, sample_weight: Any = None) -> None:
         """Counts a batch."""
-        target, prediction = raw_of(as_numbers(y_true)), raw_of(as_numbers(y_pred))
+        y_true, y_pred = as_numbers(y_true), as_numbers(y_pred)
+        if self._class in _OF_TWO_AXES and len(y_pred.shape) == 1:
+            raise ValueError("%s needs predictions of shape (batch, classes), not %s" % (self._class, tuple(y_pred.shape)))
+        one = as_one_sample(y_true, y_pred) if self._class in _OF_CLASSES else None
+        if one is not None and np.size(1 if sample_weight is None else sample_weight) > 1:
+            raise ValueError("%s: predictions of shape %s are one sample and have one weight, not %d" % (self._class, tuple(y_pred.shape), np.size(sample_weight)))
+        target, prediction = (raw_of(each) for each in one or (y_true, y_pred))
         weights = None if sample_weight is None else raw_of(as_numbers(sample_weight))
         replica = context().replica
         tape = tape_for()
@@ -103,7 +114,7 @@ class Metric(Configured):
         return dict(self._arguments, name=self.name)
 
     def __repr__(self):
-        return "<%s name=%s>" % (type(self).__name__, _safe.text(self.name))
+        return "<%s name=%s>" % (type(self).__name__, safe_text(self.name))
 
     def __reduce__(self):
         return (_rebuild, (type(self), self.get_config(), self._native.state()))
@@ -193,7 +204,7 @@ def native(value: Any) -> Any:
     if isinstance(value, Metric):
         if value._is_vector():
             raise NotImplementedError("%s has one result a class or threshold, and the logs of fit have one number a metric: give average= (or one threshold), "
-                                      "or update it outside of compile" % _safe.text(value.name))
+                                      "or update it outside of compile" % safe_text(value.name))
         return value._make()
     if callable(value):
         def count(y_true, y_pred, weights):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import numpy as np
 
-from unisono import _engine, _safe
-from unisono._arguments import Refused, strict
+from unisono import _engine
+from unisono.extend import Refused, strict, safe_text
 from unisono.keras import optimizers as optimizers_module
 from unisono.keras._fit import Trains, as_list
 from unisono.keras._graph import KerasTensor, entry_of, walk
@@ -194,7 +194,7 @@ class Model(Inside, Trains):
         for layer in self.layers:
             if layer.name == name:
                 return layer
-        raise ValueError("there is no layer %r; there are: %s" % (name, ", ".join(_safe.text(layer.name) for layer in self.layers)))
+        raise ValueError("there is no layer %r; there are: %s" % (name, ", ".join(safe_text(layer.name) for layer in self.layers)))
 
     @property
     def built(self) -> bool:
@@ -306,7 +306,7 @@ class Model(Inside, Trains):
     def summary(self, print_fn: Callable[[str], Any] | None = None) -> None:
         """Prints Keras's table."""
         text = self._native().summary()
-        (print_fn or print)(_safe.text(text.rstrip("\n")))
+        (print_fn or print)(safe_text(text.rstrip("\n")))
 
     def get_config(self) -> dict:
         """Keras's config (as model.to_json has it)."""
@@ -337,7 +337,7 @@ class Model(Inside, Trains):
             return Tensor(tape_for(Host(self._host, self._seed), training).call_layer(self._nested._native(), [raw_of(each) for each in flat], bool(training)))
         if here.replica is not None and here.recording is not None and ((self._is_own and self._raw is None) or not self._native().built):
             raise ValueError("model %s has no weights yet, and a strategy needs them before its first run: give the first layer input_shape=, or call "
-                             "model.build((None, ...)) before strategy.run" % _safe.text(self.name))
+                             "model.build((None, ...)) before strategy.run" % safe_text(self.name))
         if self._is_own and self._raw is None:
             self._build_for([Tensor.of(each) for each in flat])
         raws = [raw_of(each) for each in flat] if len(flat) > 1 and not isinstance(inputs, np.ndarray) and self._many() else [raw_of(inputs)]
@@ -369,7 +369,7 @@ class Model(Inside, Trains):
         if self._is_own or self._host is not None:
             mine = self.weights
             if len(mine) != len(weights):
-                raise ValueError("the model %s has %d weights, got %d" % (_safe.text(self.name), len(mine), len(weights)))
+                raise ValueError("the model %s has %d weights, got %d" % (safe_text(self.name), len(mine), len(weights)))
             for each, value in zip(mine, weights):
                 each.assign(value)
             return

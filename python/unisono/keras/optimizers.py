@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from unisono import _engine
-from unisono._arguments import Refused, check, strict_class
+from unisono.extend import Refused, check, strict_class
 from unisono.keras._arguments import Configured
 from unisono.keras._tape import LazyGradient
 from unisono.keras._tensor import Tensor, Variable, context, shared
@@ -73,7 +73,7 @@ class PiecewiseConstantDecay(_Known):
         super().__init__(boundaries=[int(each) for each in boundaries], values=[float(each) for each in values], name=name)
 
 
-class schedules:  # noqa: N801 (Keras's module)
+class schedules:
     """keras.optimizers.schedules."""
 
     LearningRateSchedule, ExponentialDecay, CosineDecay = LearningRateSchedule, ExponentialDecay, CosineDecay

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unisono._arguments import strict, strict_class
+from unisono.extend import strict, strict_class
 from unisono.keras._arguments import Configured
 
 __all__ = ["Regularizer", "L1", "L2", "L1L2", "l1", "l2", "l1_l2"]

@@ -1,8 +1,7 @@
 """unisono.tf: the names of TensorFlow that a training program uses, on the native engine: `import unisono.tf as tf` instead of `import tensorflow as tf`.
 
 Operations run at once and are recorded by GradientTape; `function` leaves a function as it is, because there is nothing to compile. tf.data, tf.distribute,
-tf.keras, tf.nn, tf.losses, tf.metrics, tf.optimizers; hub.KerasLayer and tfdocs.modeling.EpochDots have their places in unisono.tf.hub and
-unisono.tf.tfdocs. What is not here raises an AttributeError that says so.
+tf.keras, tf.nn, tf.losses, tf.metrics, tf.optimizers. What is not here raises an AttributeError that says so.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any, Callable
 import numpy as _np
 
 from unisono import keras
-from unisono._arguments import Refused, strict
+from unisono.extend import Refused, strict
 from unisono.keras import losses, metrics, ops as _ops, optimizers
 from unisono.keras._tape import GradientTape
 from unisono.keras._tensor import Tensor, Variable, convert_to_tensor, set_random_seed as _set_random_seed
@@ -29,7 +28,7 @@ float32, float64, float16, int32, int64, int8, uint8, bool, string = (
 newaxis = None
 
 
-class errors:  # noqa: N801 (TensorFlow's module)
+class errors:
     """tf.errors: what the engine raises."""
 
     from unisono._engine import EngineValueError as InvalidArgumentError
@@ -136,14 +135,14 @@ def identity(input: Any) -> Tensor:
     return convert_to_tensor(input)
 
 
-def print(*values: Any, **options: Any) -> None:  # noqa: A001 (TensorFlow's name)
+def print(*values: Any, **options: Any) -> None:
     """Prints tensors as their numbers."""
     import builtins
 
     builtins.print(*values, **options)
 
 
-class math:  # noqa: N801 (TensorFlow's module)
+class math:
     """tf.math."""
 
     log, exp, sqrt, square, abs, sigmoid, tanh, rsqrt, reciprocal, sin, cos = (
@@ -153,7 +152,7 @@ class math:  # noqa: N801 (TensorFlow's module)
     squared_difference = _two(_ops.squared_difference)
 
 
-class random:  # noqa: N801 (TensorFlow's module)
+class random:
     """tf.random, drawn by NumPy."""
 
     set_seed = staticmethod(_set_random_seed)
@@ -169,7 +168,7 @@ class random:  # noqa: N801 (TensorFlow's module)
         return Tensor.of((_np.random if seed is None else _np.random.default_rng(seed)).uniform(minval, maxval, shape).astype(dtype))
 
 
-class config:  # noqa: N801 (TensorFlow's module)
+class config:
     """tf.config: the devices are the cores."""
 
     @staticmethod
@@ -181,9 +180,5 @@ class config:  # noqa: N801 (TensorFlow's module)
 
 
 def __getattr__(name):
-    if name in ("hub", "tfdocs"):
-        import importlib
-
-        return importlib.import_module("unisono.tf." + name)
     raise AttributeError("unisono.tf has no %s: it has what training programs use of TensorFlow (docs/python-engine.md); keras.ops, NumPy or TensorFlow "
                          "itself may have it" % name)

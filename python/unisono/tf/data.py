@@ -11,7 +11,7 @@ from typing import Any, Callable
 import numpy as np
 
 from unisono import _engine
-from unisono._arguments import strict_class
+from unisono.extend import strict_class
 from unisono.keras._tensor import Tensor, as_array, data_seed, shared
 
 __all__ = ["Dataset", "AUTOTUNE", "experimental", "Options"]
@@ -19,7 +19,7 @@ __all__ = ["Dataset", "AUTOTUNE", "experimental", "Options"]
 AUTOTUNE = -1
 
 
-class experimental:  # noqa: N801 (TensorFlow's module)
+class experimental:
     """tf.data.experimental."""
 
     AUTOTUNE = AUTOTUNE
@@ -106,7 +106,7 @@ class Dataset:
     # ---- sources ----
 
     @staticmethod
-    def from_tensor_slices(tensors: Any) -> "Dataset":
+    def from_tensor_slices(tensors: Any) -> Dataset:
         """The rows of arrays: one array, a tuple or a dictionary of them. Their memory is shared."""
         structure = _map(as_array, tensors) if isinstance(tensors, (tuple, dict)) else as_array(tensors)
         columns = _leaves(structure)
@@ -116,14 +116,14 @@ class Dataset:
         return _planned(_Plan(structure, columns, sizes.pop()))
 
     @staticmethod
-    def from_tensors(tensors: Any) -> "Dataset":
+    def from_tensors(tensors: Any) -> Dataset:
         """One element."""
         element = _map(lambda each: Tensor.of(each), tensors)
         return Dataset(lambda epoch: iter([element]), 1)
 
     @staticmethod
     def from_generator(generator: Any, output_types: Any = None, output_shapes: Any = None, args: Any = (),
-                       output_signature: Any = None) -> "Dataset":
+                       output_signature: Any = None) -> Dataset:
         """What a function's iterator gives; called anew for every epoch. With output_signature (or output_types and output_shapes) every element is
         converted to its type, and one of another structure or shape is an error."""
         if output_signature is not None and (output_types is not None or output_shapes is not None):
@@ -139,13 +139,13 @@ class Dataset:
         return Dataset(begin)
 
     @staticmethod
-    def range(*arguments: Any) -> "Dataset":
+    def range(*arguments: Any) -> Dataset:
         """The numbers of a range."""
         numbers = range(*arguments)
         return Dataset(lambda epoch: (Tensor.of(np.int64(each)) for each in numbers), len(numbers))
 
     @staticmethod
-    def zip(*datasets: Any) -> "Dataset":
+    def zip(*datasets: Any) -> Dataset:
         """Elements of several datasets side by side."""
         parts = datasets[0] if len(datasets) == 1 and isinstance(datasets[0], tuple) else datasets
         lengths = [each._length for each in parts]
@@ -153,7 +153,7 @@ class Dataset:
 
     # ---- transformations ----
 
-    def shuffle(self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool = True) -> "Dataset":
+    def shuffle(self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool = True) -> Dataset:
         """Another order in every epoch. Arrays are shuffled as a whole, whatever the buffer's size."""
         if buffer_size < 1:
             raise ValueError("buffer_size must be at least 1, not %r" % (buffer_size,))
@@ -174,7 +174,7 @@ class Dataset:
             yield from buffer
         return Dataset(begin, self._length)
 
-    def batch(self, batch_size: int, drop_remainder: bool = False) -> "Dataset":
+    def batch(self, batch_size: int, drop_remainder: bool = False) -> Dataset:
         """Elements together, batch_size at a time."""
         if batch_size < 1:
             raise ValueError("batch_size must be at least 1, not %r" % (batch_size,))
@@ -195,11 +195,11 @@ class Dataset:
                 yield _together(some)
         return Dataset(begin, length)
 
-    def prefetch(self, buffer_size: int = AUTOTUNE) -> "Dataset":
+    def prefetch(self, buffer_size: int = AUTOTUNE) -> Dataset:
         """Batches are made ahead. Those of arrays are made faster than they are used: nothing to do."""
         return self
 
-    def cache(self, filename: str = "") -> "Dataset":
+    def cache(self, filename: str = "") -> Dataset:
         """Keeps the elements of the first pass in memory: later epochs have the same, in the same order."""
         if filename:
             raise TypeError("cache(filename=%r) is not supported: elements are kept in memory; leave it out" % (filename,))
@@ -213,7 +213,7 @@ class Dataset:
             return iter(kept)
         return Dataset(begin, self._length)
 
-    def repeat(self, count: int | None = None) -> "Dataset":
+    def repeat(self, count: int | None = None) -> Dataset:
         """The data again and again; None or -1: without end."""
         endless = count is None or count < 0
         if self._plan is not None and self._plan.batch is not None and endless:
@@ -231,7 +231,7 @@ class Dataset:
                 turn += 1
         return Dataset(begin, -1 if endless or self._length < 0 else self._length * count)
 
-    def map(self, map_func: Callable[..., Any]) -> "Dataset":
+    def map(self, map_func: Callable[..., Any]) -> Dataset:
         """function of every element; tuples are spread over its arguments."""
         def begin(epoch):
             for item in self._epoch(epoch):
@@ -239,35 +239,35 @@ class Dataset:
                 yield _map(Tensor.of, tuple(out) if isinstance(out, list) else out)
         return Dataset(begin, self._length)
 
-    def filter(self, predicate: Any) -> "Dataset":
+    def filter(self, predicate: Any) -> Dataset:
         """The elements for which the function holds."""
         return Dataset(lambda epoch: (item for item in self._epoch(epoch) if bool(predicate(*item) if isinstance(item, tuple) else predicate(item))))
 
-    def take(self, count: int) -> "Dataset":
+    def take(self, count: int) -> Dataset:
         """The first so many."""
         import itertools
 
         length = self._length if count < 0 else min(count, self._length) if self._length >= 0 else -1
         return Dataset(lambda epoch: itertools.islice(self._epoch(epoch), None if count < 0 else count), length)
 
-    def skip(self, count: int) -> "Dataset":
+    def skip(self, count: int) -> Dataset:
         """Without the first so many."""
         import itertools
 
         return Dataset(lambda epoch: itertools.islice(self._epoch(epoch), count, None), max(0, self._length - count) if self._length >= 0 else -1)
 
-    def concatenate(self, other: "Dataset") -> "Dataset":
+    def concatenate(self, other: Dataset) -> Dataset:
         """Another one behind it."""
         import itertools
 
         length = self._length + other._length if min(self._length, other._length) >= 0 else -1
         return Dataset(lambda epoch: itertools.chain(self._epoch(epoch), other._epoch(epoch)), length)
 
-    def enumerate(self, start: int = 0) -> "Dataset":
+    def enumerate(self, start: int = 0) -> Dataset:
         """(number, element)."""
         return Dataset(lambda epoch: ((Tensor.of(np.int64(index)), item) for index, item in enumerate(self._epoch(epoch), start)), self._length)
 
-    def unbatch(self) -> "Dataset":
+    def unbatch(self) -> Dataset:
         """Samples instead of batches."""
         def begin(epoch):
             for item in self._epoch(epoch):
@@ -275,20 +275,20 @@ class Dataset:
                 if not all(each.shape for each in leaves):
                     raise ValueError("cannot unbatch elements that are single numbers")
                 for row in range(leaves[0].shape[0]):
-                    yield _map(lambda each: each[row], item)
+                    yield _map(lambda each, row=row: each[row], item)
         return Dataset(begin)
 
-    def shard(self, num_shards: int, index: int) -> "Dataset":
+    def shard(self, num_shards: int, index: int) -> Dataset:
         """Every num_shards-th element, from index on."""
         import itertools
 
         return Dataset(lambda epoch: itertools.islice(self._epoch(epoch), index, None, num_shards))
 
-    def apply(self, transformation: Any) -> "Dataset":
+    def apply(self, transformation: Any) -> Dataset:
         """What the function makes of it."""
         return transformation(self)
 
-    def with_options(self, options: Any) -> "Dataset":
+    def with_options(self, options: Any) -> Dataset:
         """The same elements; options that would change what a worker reads are refused."""
         policy, names = options.experimental_distribute.auto_shard_policy, experimental.AutoShardPolicy
         if policy not in (None, names.AUTO, names.DATA):

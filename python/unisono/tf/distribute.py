@@ -7,6 +7,7 @@ its step with strategy.run, once for each replica with its part of the global ba
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import threading
 import weakref
@@ -14,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from unisono import _engine, _safe
-from unisono._arguments import Refused, strict_class
+from unisono import Error, _engine
+from unisono.extend import Refused, current_session, strict_class, tf_config_place
 from unisono.keras import _tensor
 from unisono.keras._tensor import Tensor
 
@@ -301,8 +302,6 @@ class InputContext:
 
 
 def _threads(replicas):
-    import os
-
     return max(1, len(os.sched_getaffinity(0)) // replicas)
 
 
@@ -354,9 +353,7 @@ class MultiWorkerMirroredStrategy(Strategy):
 
     def __init__(self, communication_options: Any = None):
         super().__init__()
-        from unisono import _session
-
-        here = _session.current()
+        here = current_session()
         self._session = here.session if here is not None and here.session.world_size > 1 else None
         self._place, self._size = (self._session.world_rank, self._session.world_size) if self._session is not None else _tf_config()
         self._kind = "multi_worker" if self._size > 1 else "none"
@@ -372,27 +369,17 @@ class MultiWorkerMirroredStrategy(Strategy):
 
 
 def _tf_config():
-    """(rank, number of workers) of TF_CONFIG, as uni_comm_open_tf_config counts them; (0, 1) without it. The engine connects to the others."""
-    import json
-    import os
-
+    """(rank, number of workers) of TF_CONFIG; (0, 1) without it. The engine connects to the others."""
     text = os.environ.get("TF_CONFIG")
     if not text:
         return 0, 1
     try:
-        config = json.loads(text)
-        jobs = {job: len(config.get("cluster", {}).get(job, [])) for job in ("chief", "worker")}
-        kind, index = config["task"]["type"], int(config["task"]["index"])
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError("TF_CONFIG is not understood (%s): it needs a cluster and a task with a type and an index: %.200s" % (error, _safe.text(text))) from error
-    if sum(jobs.values()) < 2:
-        return 0, 1
-    if kind not in jobs or not 0 <= index < jobs[kind]:
-        raise ValueError("TF_CONFIG: this process is %s %d, but the cluster has %d chief and %d workers" % (kind, index, jobs["chief"], jobs["worker"]))
-    return index + (jobs["chief"] if kind == "worker" else 0), sum(jobs.values())
+        return tf_config_place(text)
+    except Error as error:
+        raise ValueError(str(error)) from error
 
 
-class experimental:  # noqa: N801 (TensorFlow's module)
+class experimental:
     """tf.distribute.experimental."""
 
     MultiWorkerMirroredStrategy = MultiWorkerMirroredStrategy

@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from unisono import _driver
 from unisono._arguments import Refused, strict_class
 
 
@@ -99,6 +100,13 @@ def hooks_of(config: Any, size: int, ends: bool, use_gpu: bool) -> Any:
     if use_gpu and getattr(kind, "share_cuda_visible_devices", False):
         raise ValueError("%s.share_cuda_visible_devices is not supported: a worker sees its own GPUs only" % kind.__name__)
     return Hooks(config, size, ends)
+
+
+def make_group(config: Any, num_workers: int, use_gpu: bool, resources: Any, ends: bool = False, **options: Any) -> _driver.Group:
+    """The workers of a trainer. ends: they end with their run."""
+    limits = check_resources(resources, use_gpu)
+    return _driver.Group(config.name, config.settings(), hooks=hooks_of(config, num_workers, ends, use_gpu), context=context_of(config),
+                         num_workers=num_workers, **config.roles(), **limits, **options)
 
 
 def refuse_hooks(config: Any, where: str) -> None:
@@ -208,12 +216,14 @@ def check_resources(resources: Any, use_gpu: bool) -> Any:
     unknown = set(resources) - {"CPU", "GPU", "memory"}
     if unknown:
         raise ValueError("workers can be given CPU, GPU and memory, not %s" % ", ".join(sorted(unknown)))
-    out = {"use_gpu": bool(use_gpu)}
+    out: dict[str, Any] = {"use_gpu": bool(use_gpu)}
     for name in ("CPU", "GPU", "memory"):
         if resources.get(name) is not None and not resources[name] >= 0:
             raise ValueError("resources_per_worker: %s must not be negative, it is %r" % (name, resources[name]))
     if resources.get("CPU"):
         out["cpus_per_worker"] = float(resources["CPU"])
+    if resources.get("memory"):
+        out["memory_per_worker"] = float(resources["memory"])
     if gpus:
         out["gpus_per_worker"] = max(1, int(gpus))
     return out
@@ -223,18 +233,3 @@ def check_progress_timeout(seconds: Any) -> None:
     """None, or a positive number of seconds."""
     if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0):
         raise ValueError("progress_timeout must be None or a positive number of seconds, not %r" % (seconds,))
-
-
-def check_reserved(resources: Any, num_workers: int) -> None:
-    """Ray's "memory" reserves: more than this machine has would never be given. It limits nothing."""
-    import os
-
-    asked = (resources or {}).get("memory") or 0
-    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if asked * num_workers > has:
-        raise ValueError("%d workers with %s of memory each need %s, and this machine has %s: ask for fewer workers, or for less with "
-                         "resources_per_worker={\"memory\": ...}" % (num_workers, _size(asked), _size(asked * num_workers), _size(has)))
-
-
-def _size(count: float) -> str:
-    return "%.1f GiB" % (count / (1 << 30))

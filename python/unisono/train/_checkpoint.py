@@ -22,7 +22,8 @@ class Checkpoint:
     """Checkpoint(path), Checkpoint.from_directory(path) or Checkpoint.from_dict(data)."""
 
     def __init__(self, path: str | os.PathLike[str], filesystem: Any = None):
-        self._path, self._data = os.path.abspath(_paths.local(path, "Checkpoint")), None
+        self._path: Any = os.path.abspath(_paths.local(path, "Checkpoint"))  # or None,
+        self._data: dict[str, Any] | None = None  # where it is a dictionary
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Self:

@@ -101,7 +101,7 @@ class PlacementGroupFactory:
     @property
     def required_resources(self) -> dict[str, float]:
         """The sum of the bundles."""
-        total = {}
+        total: dict[str, float] = {}
         for bundle in self.bundles:
             for key, value in bundle.items():
                 total[key] = total.get(key, 0) + value

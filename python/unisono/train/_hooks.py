@@ -2,56 +2,21 @@
 
 Every worker opens a channel to the driver and waits at a gate before its train function. When all have come, the hooks are called in a thread of the
 driver, and the gate opens. on_start is called once for each set of processes: again after a restart, not for a second run of warm workers. Workers that
-end with their run wait at the gate again afterwards, until on_shutdown has run; for warm workers Trainer.shutdown calls it. The channel is a socket
-in a private directory with a secret of its own, as in _commands.py.
+end with their run wait at the gate again afterwards, until on_shutdown has run; for warm workers Trainer.shutdown calls it (_channel.py has the channel).
 """
 
 from __future__ import annotations
 
-import os
 import queue
-import shutil
 import sys
-import tempfile
 import threading
-import time
-import weakref
-from multiprocessing.connection import Client, Listener
 from typing import Any, Callable
 
-from unisono import _codec, _driver
-from unisono._commands import Failed, Unanswered
-from unisono.train._worker_group import Future, Worker
+from unisono import _driver
+from unisono._channel import Channel, Link, Lost
+from unisono._commands import Future, Worker
 
-__all__ = ["Hooks", "BackendWorkerGroup", "WorkersLost"]
-
-
-class WorkersLost(RuntimeError):
-    """A worker ended while a hook was using it. The library restarts the workers, or says why it does not."""
-
-
-_LOST = object()
-
-
-class Link:
-    """The driver's end of one worker's channel."""
-
-    def __init__(self, connection: Any):
-        self.connection, self.rank, self.metadata = connection, -1, None
-        self.answers: queue.Queue[Any] = queue.Queue()
-        self.is_lost = False
-
-    def send(self, kind: str, *parts: Any) -> None:
-        """One message; a worker that is gone is noticed when it is asked for the answer."""
-        try:
-            self.connection.send_bytes(_codec.dumps((kind, *parts)))
-        except OSError:
-            self.lose()
-
-    def lose(self) -> None:
-        """The worker is gone: calls that wait for an answer must know."""
-        self.is_lost = True
-        self.answers.put(_LOST)
+__all__ = ["Hooks", "BackendWorkerGroup"]
 
 
 class Metadata:
@@ -85,16 +50,7 @@ class _Links:
         self.links[rank].send("call", arguments, keywords)
 
     def receive(self, rank: int, until: float | None = None) -> Any:
-        try:
-            answer = self.links[rank].answers.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
-        except queue.Empty:
-            raise Unanswered("rank %d has not answered yet" % rank) from None
-        if answer is _LOST:
-            self.links[rank].answers.put(_LOST)
-            raise WorkersLost("rank %d ended while a hook of the Backend was using it" % rank)
-        if isinstance(answer, Failed):
-            raise answer.exception()
-        return answer
+        return self.links[rank].receive(until)
 
 
 class BackendWorkerGroup:
@@ -102,7 +58,7 @@ class BackendWorkerGroup:
 
     def __init__(self, links: list[Link]):
         channels = _Links(links)
-        self.workers = [_Member(channels, link.rank, Metadata(*link.metadata)) for link in links]  # type: ignore[misc]
+        self.workers = [_Member(channels, link.rank, Metadata(*link.metadata)) for link in links]
         self.num_workers = len(links)
 
     def __len__(self) -> int:
@@ -141,8 +97,7 @@ class Hooks:
         self.backend = config.backend_cls()
         self.failure: BaseException | None = None
         self._events: queue.Queue[Any] = queue.Queue()
-        self._listener: Any = None
-        self._secret = os.urandom(32)
+        self._channel: Channel | None = None
         self._key: Any = None  # of the attempt that is under way
         self._ready: dict[int, Link] = {}
         self._ended: set[int] = set()
@@ -151,64 +106,23 @@ class Hooks:
 
     def describe(self) -> dict[str, Any]:
         """What the workers need; opens the channel."""
-        if self._listener is None:
-            self._folder = tempfile.mkdtemp(prefix="unisono-")
-            self._remove = weakref.finalize(self, shutil.rmtree, self._folder, True)  # at exit, when the Trainer is never shut down
-            self._listener = Listener(os.path.join(self._folder, "socket"), authkey=self._secret, backlog=self.size)
-            for target, name in ((self._accept, "unisono-backend-links"), (self._work, "unisono-backend")):
-                threading.Thread(target=target, name=name, daemon=True).start()
-        return {"address": self._listener.address, "secret": self._secret, "ends": self.ends}
+        if self._channel is None:
+            self._channel = Channel(self.size, lambda link, kind, *parts: self._events.put((kind, link, *parts)))
+            threading.Thread(target=self._work, name="unisono-backend", daemon=True).start()
+        return dict(self._channel.describe(), ends=self.ends)
 
     def close(self) -> None:
         """Calls on_shutdown where the workers have outlived their runs; before they end."""
-        if self._listener is None:
+        if self._channel is None:
             return
         done = threading.Event()
         self._events.put(("close", done))
         done.wait()
-        listener, self._listener = self._listener, None
-        try:
-            with Client(listener.address, authkey=self._secret) as knock:
-                knock.send_bytes(b"")
-        except OSError:
-            self._remove()
+        self._channel.close()
+        self._channel = None
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
-
-    # ---- the channels ----
-
-    def _accept(self) -> None:
-        import multiprocessing
-
-        listener = self._listener
-        while True:
-            try:
-                connection = listener.accept()
-            except (EOFError, ConnectionError, multiprocessing.AuthenticationError):  # a worker died while it was knocking
-                continue
-            except OSError:
-                return
-            if self._listener is None:
-                connection.close()
-                listener.close()
-                self._remove()
-                return
-            threading.Thread(target=self._read, args=(Link(connection),), name="unisono-backend-link", daemon=True).start()
-
-    def _read(self, link: Link) -> None:
-        try:
-            while data := link.connection.recv_bytes():
-                kind, *parts = _codec.loads(data)
-                if kind == "answer":
-                    link.answers.put(parts[0])
-                else:
-                    self._events.put((kind, link, *parts))
-        except (EOFError, OSError):
-            pass
-        link.lose()
-        link.connection.close()
-        self._events.put(("lost", link))
 
     # ---- the hooks, in one thread ----
 
@@ -279,7 +193,7 @@ class Hooks:
             if hook is not None:
                 hook(group, self.config)
             return None
-        except WorkersLost as error:
+        except Lost as error:
             return str(error)
         except BaseException as error:  # carried over to the thread that runs the trainer
             self.failure = error

@@ -9,35 +9,26 @@ import contextlib
 import os
 import queue
 import threading
-from multiprocessing.connection import Client
 from typing import Any
 
-from unisono import _codec
-from unisono._commands import Failed
+from unisono._channel import Peer
 
 _gates: dict[Any, Gate] = {}  # by address: a warm worker keeps its channel
 
 
-class Gate:
+class Gate(Peer):
     """One worker's channel to the hooks in the driver."""
 
     def __init__(self, asked: dict[str, Any], rank: int):
-        self.rank, self.ends = rank, asked["ends"]
-        self._connection = Client(asked["address"], authkey=asked["secret"])
-        self._lock = threading.Lock()
-        self._is_waiting = False
+        super().__init__(asked, rank)
+        self.ends, self._is_waiting = asked["ends"], False
         self._messages: queue.Queue[Any] = queue.Queue()
         threading.Thread(target=self._read, name="unisono-backend", daemon=True).start()
-
-    def _send(self, *message: Any) -> None:
-        data = _codec.dumps(message)
-        with self._lock:
-            self._connection.send_bytes(data)
 
     def _read(self) -> None:
         try:
             while True:
-                message = _codec.loads(self._connection.recv_bytes())
+                message = self.receive()
                 if message[0] != "call" or self._is_waiting:
                     self._is_waiting = self._is_waiting and message[0] == "call"
                     self._messages.put(message)
@@ -47,22 +38,12 @@ class Gate:
             self._messages.put(("go",))
 
     def _execute(self, arguments: tuple, keywords: dict[str, Any]) -> None:
-        function, *arguments = arguments
-        try:
-            answer: Any = function(*arguments, **keywords)
-        except Exception as error:
-            answer = Failed(error, self.rank)
-        try:
-            self._send("answer", answer)
-        except (EOFError, OSError):
-            pass
-        except Exception as error:  # an answer that cannot be pickled
-            self._send("answer", Failed(error, self.rank))
+        self.answer(arguments[0], arguments[1:], keywords)
 
     def _wait(self, *message: Any) -> None:
         """Tells the driver, and does what it asks for until it opens the gate."""
         self._is_waiting = True
-        self._send(*message)
+        self.send(*message)
         while True:
             kind, *parts = self._messages.get()
             if kind == "go":

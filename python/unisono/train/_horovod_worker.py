@@ -19,7 +19,7 @@ class _Handler(BaseHTTPRequestHandler):
     """PUT, GET and DELETE of /scope/key, as Horovod's HTTPStore asks for them."""
 
     protocol_version = "HTTP/1.0"
-    server: "_Store"
+    server: _Store
 
     def _answer(self, code: int, body: bytes = b"") -> None:
         self.send_response(code)
@@ -83,9 +83,9 @@ def _meet(session: Any) -> Callable[[], None]:
 
 
 def set_up(session: Any, settings: dict[str, Any]) -> Callable[[], None]:
-    from unisono.horovod import _install
+    from unisono import horovod
 
-    if _install.install() or session.world_size == 1:
+    if horovod.install() or session.world_size == 1:
         return lambda: None
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(settings.get("timeout_s", 300)))
     if started_by_mpi():

@@ -17,7 +17,7 @@ _NAMES = {"_timestamp": "timestamp", "_time_this_iter_s": "time_this_iter_s", "_
 
 def renamed(metrics: Any) -> Any:
     """Metrics with the names of Ray 2.x."""
-    return {_NAMES.get(key, key): value for key, value in metrics.items() if key != "_datasets"}
+    return {_NAMES.get(key, key): value for key, value in metrics.items()}
 
 
 def _worst_first(found, options):

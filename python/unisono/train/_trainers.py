@@ -8,12 +8,11 @@ from typing import Any, Callable, Self
 from unisono import _codec, _driver, _key, _paths, _safe, _unisono
 from unisono._arguments import Refused, strict_class
 from unisono._unisono import Error
-from unisono.train._backend import (BackendConfig, HorovodConfig, TensorflowConfig, TorchConfig, backend_config as _backend_config, check_reserved,
-                                    check_resources, context_of, hooks_of)
+from unisono.train._backend import BackendConfig, HorovodConfig, TensorflowConfig, TorchConfig, backend_config as _backend_config, make_group
 from unisono.train._checkpoint import MANIFEST, Checkpoint
 from unisono.train._config import DataConfig, RunConfig, ScalingConfig, config_of
 from unisono.train._result import Result, find_run
-from unisono.train.callbacks import feed, finish, sinks_and_own
+from unisono.train.callbacks import sinks_and_own
 
 _TRAINER_FILE = "trainer.pkl"
 _TRAINER_FILE_MAX = 32 << 20  # a function that brings more data along is not written, and fit() says so
@@ -89,10 +88,8 @@ class DataParallelTrainer:
         if run.stop is not None:
             raise ValueError("RunConfig(stop=) is for a Tuner; end the train function's loop instead")
         run.checkpoint_config._check_function(type(self).__name__)
-        check_reserved(scaling.resources_per_worker, scaling.num_workers)
-        return _driver.Group(self.backend_config.name, self.backend_config.settings(), mode="v2", quiet=run.verbose == 0,
-                             hooks=hooks_of(self.backend_config, scaling.num_workers, True, scaling.use_gpu), context=context_of(self.backend_config), num_workers=scaling.num_workers, name=run.name, storage_path=run.storage_path, max_failures=failures or -2,
-                             **self.backend_config.roles(), **check_resources(scaling.resources_per_worker, scaling.use_gpu))
+        return make_group(self.backend_config, scaling.num_workers, scaling.use_gpu, scaling.resources_per_worker, ends=True, mode="v2",
+                          quiet=run.verbose == 0, name=run.name, storage_path=run.storage_path, max_failures=failures or -2)
 
     def _options(self, group, sinks):
         extra = {"metadata": _codec.describable(self.metadata or {}), "resources": self.scaling_config._worker()}
@@ -114,10 +111,10 @@ class DataParallelTrainer:
                 extra["initial_checkpoint"] = start.path
         return group.options(self.train_loop_per_worker, self.train_loop_config, extra=extra, **run)
 
-    def _callbacks(self):
-        """(sinks, callbacks of the user's own)"""
-        sinks, own = sinks_and_own(self.run_config.callbacks or [])
-        return [("tensorboard", dict(sink[1], prefix="ray/tune/")) if sink[0] == "tensorboard" else sink for sink in sinks], own
+    def _sinks(self):
+        """Of the loggers among the callbacks."""
+        sinks, _ = sinks_and_own(self.run_config.callbacks or [])
+        return [("tensorboard", dict(sink[1], prefix="ray/tune/")) if sink[0] == "tensorboard" else sink for sink in sinks]
 
     def _finished(self):
         """The result of a restored run that is finished already; None when there is something to do."""
@@ -134,11 +131,10 @@ class DataParallelTrainer:
         if finished is not None:
             return finished
         group = self._group()
-        sinks, own = self._callbacks()
-        options = self._options(group, sinks)
+        options = self._options(group, self._sinks())
         self._save(group.trainer.logdir)
         try:
-            left = self._fit_with(group, options, own) if own else group.call(group.trainer.fit, options)
+            left = group.run(options, self.run_config.callbacks or [], self.train_loop_config)
             error = group.failure_of(left)
         finally:
             group.end_hooks()
@@ -146,27 +142,6 @@ class DataParallelTrainer:
         if error is not None:
             raise _failed(error, result.path)
         return result
-
-    def _fit_with(self, group, options, callbacks):
-        logs, failed = group.follow_logs(options), True
-        group.trainer.start()
-        try:
-            iterator = group.trainer.run_iterator(options)
-            for callback in callbacks:
-                callback.start_training(logdir=group.trainer.latest_run_dir, config=self.train_loop_config or {})
-            while (reports := iterator.next()) is not None:
-                feed(callbacks, [report or {} for report in reports])
-            left = iterator.result()
-            failed = left["error"] is not None
-            return left
-        finally:
-            if failed:
-                group.trainer.stop(True)
-            iterator = None
-            group.trainer.shutdown()
-            if logs:
-                logs.end()
-            finish(callbacks, failed)
 
     # ---- restore ----
 

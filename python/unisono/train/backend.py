@@ -1,5 +1,5 @@
 """ray.train.backend's place."""
 
-from unisono.train._backend import Backend, BackendConfig  # noqa: F401
+from unisono.train._backend import Backend, BackendConfig
 
 __all__ = ["Backend", "BackendConfig"]

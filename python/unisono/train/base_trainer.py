@@ -1,6 +1,6 @@
 """ray.train.base_trainer's place."""
 
-from unisono.train._trainers import DataParallelTrainer as BaseTrainer  # noqa: F401
-from unisono.train._trainers import TrainingFailedError  # noqa: F401
+from unisono.train._trainers import DataParallelTrainer as BaseTrainer
+from unisono.train._trainers import TrainingFailedError
 
 __all__ = ["BaseTrainer", "TrainingFailedError"]

@@ -1,5 +1,5 @@
 """ray.train.checkpoint's place (v1)."""
 
-from unisono.train._v1 import CheckpointManager, CheckpointStrategy  # noqa: F401
+from unisono.ray.v1 import CheckpointManager, CheckpointStrategy
 
 __all__ = ["CheckpointManager", "CheckpointStrategy"]

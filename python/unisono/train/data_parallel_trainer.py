@@ -1,5 +1,5 @@
 """ray.train.data_parallel_trainer's place."""
 
-from unisono.train._trainers import DataParallelTrainer  # noqa: F401
+from unisono.train._trainers import DataParallelTrainer
 
 __all__ = ["DataParallelTrainer"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unisono import _session
-from unisono._session import (get_checkpoint, get_dataset_shard, load_checkpoint, local_rank, report, save_checkpoint, world_rank,  # noqa: F401
+from unisono._session import (get_checkpoint, get_dataset_shard, load_checkpoint, local_rank, report, save_checkpoint, world_rank,
                               world_size)
 from unisono.train.error import SessionMisuseError
 

@@ -1,5 +1,5 @@
 """ray.train.trainer's place (v1)."""
 
-from unisono.train._v1 import Trainer, TrainingIterator  # noqa: F401
+from unisono.ray.v1 import Trainer, TrainingIterator
 
 __all__ = ["Trainer", "TrainingIterator"]

@@ -1,5 +1,5 @@
 """ray.train.worker_group: the workers as a Backend's hooks see them."""
 
-from unisono.train._hooks import BackendWorkerGroup as WorkerGroup  # noqa: F401
+from unisono.train._hooks import BackendWorkerGroup as WorkerGroup
 
 __all__ = ["WorkerGroup"]

@@ -6,9 +6,8 @@ import math
 import os
 from typing import TYPE_CHECKING, Any, Iterator
 
-from unisono import _codec, _key, _safe
+from unisono import _codec, _failure, _safe
 from unisono._arguments import Refused, strict_class
-from unisono._driver import FAILURE_FILE
 from unisono._unisono import Error
 from unisono.tune import _space
 from unisono.tune._checkpoints import best_of, checkpoints_of, flat
@@ -18,41 +17,21 @@ if TYPE_CHECKING:
     from unisono.train._result import Result
 
 
+FAILURE_FILE = "error.pkl"  # in a failed trial's directory, written by the driver with the user's key
+
+
 class TuneError(Error):
     """The experiment, or one of its trials, failed."""
 
 
-class RemoteTraceback(Exception):
-    """What the worker's own traceback looked like."""
-
-    def __str__(self):
-        return "\n\n" + _safe.text(self.args[0])
-
-
-def _exception_of(trial, secret):
+def _exception_of(trial):
     """The exception that ended the trial, as itself where its worker could hand it over."""
     if trial["status"] != "ERROR":
         return None
-    places = [trial["dir"]] + sorted((os.path.join(trial["dir"], name) for name in os.listdir(trial["dir"]) if name.startswith("run_"))
-                                     if os.path.isdir(trial["dir"]) else [], reverse=True)
-    for place in places:
-        try:
-            with open(os.path.join(place, FAILURE_FILE % 0), "rb") as file:
-                code, data = file.read(32), file.read()
-        except OSError:
-            continue
-        if secret is None or not _key.fits(data, code, secret):
-            continue
-        pickled, name, message, text = _codec.loads(data)
-        try:
-            error = _codec.loads(pickled) if pickled is not None else None
-        except Exception:  # a class that cannot be made from its arguments
-            error = None
-        if not isinstance(error, BaseException):
-            error = TuneError(_safe.text("%s: %s" % (name, message)))
-        error.__cause__ = RemoteTraceback(text)
-        return error
-    return TuneError(_safe.text(trial["error"] or "the trial failed"))
+    try:
+        return _failure.unpack(_codec.loads_signed(os.path.join(trial["dir"], FAILURE_FILE)), lambda text: TuneError(_safe.text(text)))
+    except (OSError, _codec.PickleRefused):  # the trial was killed, or the file is not the user's own
+        return TuneError(_safe.text(trial["error"] or "the trial failed"))
 
 
 class TrialCheckpoint:
@@ -79,7 +58,7 @@ class Trial:
     @property
     def metric_analysis(self) -> dict[str, dict[str, float]]:
         """Of every metric: max, min, avg, last."""
-        out = {}
+        out: dict[str, dict[str, Any]] = {}
         for metrics in self._results.history(self.index):
             for key, value in flat(metrics).items():
                 if isinstance(value, (int, float)):
@@ -89,7 +68,7 @@ class Trial:
 
     def get_error(self) -> BaseException | None:
         """Its exception, or None."""
-        return _exception_of(self._trial, self._results.secret)
+        return _exception_of(self._trial)
 
     def __repr__(self) -> str:
         return "trial_%s" % self.trial_id
@@ -108,11 +87,11 @@ def _pandas():
 class Results:
     """The library's results, read once; what both faces use."""
 
-    def __init__(self, tuner: Any, objects: Any, secret: Any, metric: str | None, mode: str | None):
-        self.tuner, self.objects, self.secret = tuner, objects, secret
+    def __init__(self, tuner: Any, objects: Any, metric: str | None, mode: str | None):
+        self.tuner, self.objects = tuner, objects
         self.metric, self.mode = metric, mode
         self.trials = tuner.trials()
-        self._history = None
+        self._history: dict[int, list[Any]] | None = None
 
     def decode(self, config: dict[str, Any] | None) -> Any:
         """A value of the journal as Python has it."""
@@ -153,8 +132,8 @@ class Results:
         for trial in self.trials:
             metrics = trial["metrics"]
             if metric is not None:
-                scored = [(flat(each).get(metric), each) for each in self.history(trial["trial"])]
-                scored = [pair for pair in scored if isinstance(pair[0], (int, float)) and math.isfinite(pair[0])]
+                scored = [(value, each) for each in self.history(trial["trial"])
+                          if isinstance(value := flat(each).get(metric), (int, float)) and math.isfinite(value)]
                 if not scored:
                     continue
                 metrics = (max if mode == "max" else min)(scored, key=lambda pair: pair[0])[1]
@@ -191,7 +170,7 @@ class ResultGrid:
             frame = _pandas().DataFrame([flat(each) for each in history]) if history else None
         except ImportError:
             frame = None
-        return Result(metrics, Checkpoint(trial["checkpoint"]) if trial["checkpoint"] else None, _exception_of(trial, self._results.secret),
+        return Result(metrics, Checkpoint(trial["checkpoint"]) if trial["checkpoint"] else None, _exception_of(trial),
                       trial["dir"], frame, checkpoints_of(trial["dir"]), config)
 
     def __len__(self) -> int:
@@ -206,7 +185,7 @@ class ResultGrid:
     @property
     def errors(self) -> list[BaseException]:
         """The exceptions of the trials that failed."""
-        return [error for error in (_exception_of(trial, self._results.secret) for trial in self._results.trials) if error is not None]
+        return [error for error in (_exception_of(trial) for trial in self._results.trials) if error is not None]
 
     @property
     def num_errors(self) -> int:

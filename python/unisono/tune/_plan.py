@@ -117,14 +117,13 @@ def _sinks_spec(callbacks):
 class Plan:
     """Everything of one experiment: spec, attachment, searcher."""
 
-    def __init__(self, trainable: Any, space: dict[str, Any] | None, tune: TuneConfig, run: RunConfig, resources: Any = None, secret: bytes | None = None):
+    def __init__(self, trainable: Any, space: dict[str, Any] | None, tune: TuneConfig, run: RunConfig, resources: Any = None):
         if space is not None and not isinstance(space, dict):
             raise TypeError("the space must be a dictionary, not %s" % type(space).__name__)
         if isinstance(space, dict) and "run_config" in space:
             raise ValueError("run_config belongs to the Tuner, not into param_space")
         self.prepared = prepare(trainable, run.checkpoint_config, resources, getattr(tune.scheduler, "pauses", False))
         self.tune, self.run, self.table = tune, run, _space.Table()
-        self.secret = secret or os.urandom(32)
         self.space = space
         self.metric, self.mode = tune.metric, tune.mode
         self.spec = self._spec()
@@ -208,7 +207,7 @@ class Plan:
         arity = 1 if prepared.trainer is None and not _takes_nothing(prepared.function) else _driver.check_arity(prepared.function)
         out = {
             "call": _codec.dumps((prepared.function, None, arity, None)), "path": [os.path.abspath(entry) for entry in sys.path],
-            "secret": self.secret, "mode": prepared.mode, "backend": prepared.backend, "backend_config": prepared.backend_config,
+            "mode": prepared.mode, "backend": prepared.backend, "backend_config": prepared.backend_config,
             "as_ray": "unisono.ray" in sys.modules and sys.modules["unisono.ray"].installed(),
             "tune": {"extra": _codec.dumps(extra), "trainer": prepared.trainer is not None},
         }

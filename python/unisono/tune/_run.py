@@ -12,7 +12,7 @@ from unisono import _codec, _key, _safe, _unisono
 from unisono._arguments import Refused, check, strict, strict_class
 from unisono._unisono import Error
 from unisono.train._config import CheckpointConfig, FailureConfig, RunConfig, config_of
-from unisono.tune._analysis import ExperimentAnalysis, ResultGrid, Results, Trial, TuneError
+from unisono.tune._analysis import FAILURE_FILE, ExperimentAnalysis, ResultGrid, Results, Trial, TuneError
 from unisono.tune._plan import Plan, TuneConfig
 
 _TUNER_FILE = "tuner.pkl"
@@ -36,11 +36,16 @@ def _show(tuner, begun, last):
     return line
 
 
-def _tell_failures(tuner, told):
-    """One line for each failed trial, when it has failed."""
-    for number, error in tuner.failures():
-        if number not in told:
-            told.add(number)
+def _take_failures(tuner, told, verbose):
+    """Of each failed trial: its exception into its directory, and one line unless verbose=0."""
+    for number, error, directory, failure in tuner.failures():
+        if number in told:
+            continue
+        told.add(number)
+        if failure is not None:
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+            _key.write_signed(os.path.join(directory, FAILURE_FILE), failure)
+        if verbose != 0:
             print("unisono.tune: trial %05d failed: %s" % (number, _safe.text((error or "").strip().split("\n")[0])), file=sys.stderr, flush=True)
 
 
@@ -48,11 +53,10 @@ def _fit(tuner, verbose):
     """Steps to the end. A failed experiment is returned as its exception, with the results still there. verbose=0: nothing is printed."""
     begun = shown = time.monotonic()
     line = failure = None
-    told = set(number for number, _ in tuner.failures())
+    told = {failed[0] for failed in tuner.failures()}
     try:
         while tuner.step(_STEP_SECONDS):
-            if verbose != 0:
-                _tell_failures(tuner, told)
+            _take_failures(tuner, told, verbose)
             if verbose and time.monotonic() - shown >= _SHOW_SECONDS:
                 shown, line = time.monotonic(), _show(tuner, begun, line)
     except KeyboardInterrupt:
@@ -61,8 +65,7 @@ def _fit(tuner, verbose):
     except Error as error:
         failure = error
     finally:
-        if verbose != 0:
-            _tell_failures(tuner, told)
+        _take_failures(tuner, told, verbose)
         if verbose:
             _show(tuner, begun, line)
         tuner.close()
@@ -83,7 +86,7 @@ def _raise_failure(failure, results, fail_fast):
 def _save(plan, trainable, directory):
     """What Tuner.restore needs besides the journal: a pickle, so it carries a MAC by the user's own key."""
     try:
-        data = _codec.dumps({"trainable": trainable, "tune": plan.tune, "run": plan.run, "space": plan.space, "secret": plan.secret})
+        data = _codec.dumps({"trainable": trainable, "tune": plan.tune, "run": plan.run, "space": plan.space})
     except Exception:  # what cannot be pickled must be given to restore
         return
     _key.write_signed(os.path.join(directory, _TUNER_FILE), data)
@@ -108,11 +111,12 @@ class Tuner:
         self._trainable, self._space = trainable, param_space
         self._tune = config_of(TuneConfig, tune_config)
         self._run = config_of(RunConfig, run_config if run_config is not None else getattr(trainable, "run_config", None))
-        self._resume, self._how, self._grid, self._secret = None, 0, None, None
+        self._resume: str | None = None
+        self._how, self._grid = 0, None  # type: int, ResultGrid | None
         self._plan()  # what is wrong is said now
 
     def _plan(self):
-        return Plan(self._trainable, self._space, self._tune, self._run, secret=self._secret)
+        return Plan(self._trainable, self._space, self._tune, self._run)
 
     def fit(self) -> ResultGrid:
         """Runs the trials; a ResultGrid."""
@@ -121,7 +125,7 @@ class Tuner:
         if not self._resume:
             _save(plan, self._trainable, tuner.dir)
         failure = _fit(tuner, self._run.verbose if self._run.verbose is None else int(self._run.verbose))
-        results = Results(tuner, plan.table.objects, plan.secret, plan.metric, plan.mode)
+        results = Results(tuner, plan.table.objects, plan.metric, plan.mode)
         self._grid = ResultGrid(results)
         _raise_failure(failure, results, self._run.failure_config.fail_fast)
         return self._grid
@@ -130,7 +134,7 @@ class Tuner:
         """The results of the fit before; of a restored Tuner, what is in the directory."""
         if self._grid is None and self._resume is not None:
             plan = self._plan()
-            return ResultGrid(Results(_unisono.Tuner.read(self._resume, None), plan.table.objects, plan.secret, plan.metric, plan.mode))
+            return ResultGrid(Results(_unisono.Tuner.read(self._resume, None), plan.table.objects, plan.metric, plan.mode))
         if self._grid is None:
             raise RuntimeError("there are no results before fit()")
         return self._grid
@@ -159,7 +163,7 @@ class Tuner:
             raise ValueError("restore needs the trainable: it could not be kept with the experiment")
         tuner = cls(trainable if trainable is not None else saved["trainable"],
                     param_space=param_space if param_space is not None else saved.get("space"), tune_config=saved.get("tune"), run_config=saved.get("run"))
-        tuner._resume, tuner._secret = read.dir, saved.get("secret")
+        tuner._resume = read.dir
         tuner._how = _flags(resume_errored, restart_errored, not resume_unfinished)
         return tuner
 
@@ -230,16 +234,15 @@ def run(run_or_experiment: Any, *, name: str | None = None, metric: str | None =
     go_on, may_begin, how = _resume_of(resume)
     if go_on and not name:
         raise ValueError("tune.run(resume=) needs the experiment's name")
-    place = os.path.join(_unisono.storage(settings.storage_path), name) if go_on else None
-    if may_begin and not Tuner.can_restore(place):
+    place = os.path.join(_unisono.storage(settings.storage_path), name) if go_on and name else None
+    if place is not None and may_begin and not Tuner.can_restore(place):
         place = None
-    saved = _load(_unisono.Tuner.read(place, None).dir) if place is not None and Tuner.can_restore(place) else {}
-    plan = Plan(run_or_experiment, config, tune, settings, resources_per_trial, saved.get("secret"))
+    plan = Plan(run_or_experiment, config, tune, settings, resources_per_trial)
     tuner = plan.start(place, how)
     if place is None:
         _save(plan, run_or_experiment, tuner.dir)
     failure = _fit(tuner, 1 if verbose is None else int(verbose))
-    results = Results(tuner, plan.table.objects, plan.secret, plan.metric, plan.mode)
+    results = Results(tuner, plan.table.objects, plan.metric, plan.mode)
     _raise_failure(failure, results, fail_fast)
     analysis = ExperimentAnalysis(results)
     failed = [trial for trial in analysis.trials if trial.status == "ERROR"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any
 
 from unisono import _driver
 from unisono.train._backend import refuse_hooks
@@ -52,14 +52,6 @@ def _spec_resources(given):
         if value:
             out[name] = int(value) if name == "gpus_per_trial" else float(value)
     return out
-
-
-def of_v1_trainer(trainer: Any, train_func: Callable[..., Any], dataset: Any) -> Any:
-    """What Trainer.to_tune_trainable gives."""
-    _driver.check_arity(train_func)
-    group = trainer._group
-    return Prepared(train_func, _driver.name_of(train_func), "v1", group.backend, group.backend_config, group.num_workers, {"air": False, "config": {}},
-                    datasets=_packed(group.num_workers, dataset) if dataset is not None else None, environment=_driver.environment_of(group.backend))
 
 
 def _of_air_trainer(trainer):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from unisono._arguments import Refused, strict
-from unisono._runtime import init as _init
+from unisono import init as _init
+from unisono.extend import Refused, complain, strict
 
 __all__ = ["connect", "sgd"]
 
@@ -26,6 +26,4 @@ def __getattr__(name):
 
     if name == "sgd":
         return importlib.import_module("unisono.util.sgd")
-    from unisono._missing import complain
-
     return complain("unisono.util", name)

@@ -1,18 +1,19 @@
 /*
- * loader.c - the plug-in of an MPI family, libunisono-mpi-FAMILY.so, opened on first use
- * (base/plugin.h), and its end: a launcher takes a process that ends without MPI_Finalize for a failed one.
+ * loader.c - the plug-in of an MPI family, libunisono-mpi-FAMILY.so: opens it on first use
+ * (base/plugin.h), and finalizes MPI. A launcher reports a process that ends without MPI_Finalize
+ * as failed.
  *
- * MPI_Finalize waits for all ranks, so it is no part of closing a communicator, which a rank also does when it has failed and the others
- * wait for it. It is called when the process ends with code 0.
+ * MPI_Finalize waits for all ranks, so it cannot be part of closing a communicator: a failed rank
+ * also closes, while the others wait for it. It is called when the process ends with code 0.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/plugin.h"
-#include "comm/mpi/mpi_internal.h"
+#include "comm/hosts/carrier_internal.h"
 
-/* Of the process, as MPI is. */
-static const uni__mpi_plugin *in_use;
+/* Per process, like MPI itself. */
+static const uni__carrier *in_use;
 
 void uni__comm_finish(void)
 {
@@ -26,20 +27,20 @@ static void at_exit(int code, void *unused)
         uni__comm_finish();
 }
 
-void uni__mpi_plugin_used(const uni__mpi_plugin *plugin)
+void uni__mpi_plugin_used(const uni__carrier *plugin)
 {
-    /* After MPI_Init: what MPI itself does at the end of the process comes later. */
+    /* Register after MPI_Init, so that MPI's own exit handlers run later. */
     if (!in_use && on_exit(at_exit, NULL) == 0)
         in_use = plugin;
 }
 
-static int open_family(const char *family, const uni__mpi_plugin **out, uni_error *err)
+static int open_family(const char *family, const uni__carrier **out, uni_error *err)
 {
     char file[64];
     snprintf(file, sizeof file, "libunisono-mpi-%s.so", family);
     const uni__plugin plugin = { .file = file,
                                  .symbol = UNI__MPI_PLUGIN_SYMBOL,
-                                 .version = UNI__MPI_PLUGIN_VERSION,
+                                 .version = UNI__CARRIER_VERSION,
                                  .built = "src/comm",
                                  .purpose = "collectives between hosts",
                                  .packages = "an MPI, in Debian libopenmpi-dev",
@@ -50,10 +51,11 @@ static int open_family(const char *family, const uni__mpi_plugin **out, uni_erro
     return 0;
 }
 
-int uni__mpi_plugin_load(const uni__mpi_plugin **out, const char *family, uni_error *err)
+int uni__mpi_plugin_load(const uni__carrier **out, const char *family, uni_error *err)
 {
     const char *order[] = { "openmpi", "mpich" };
-    /* Who started us? mpirun of Open MPI says so, and Hydra. The other family would make a world of one process of each. */
+    /* mpirun of Open MPI and Hydra identify themselves. With the other family every process would
+     * be a world of its own. */
     if (!family && getenv("OMPI_COMM_WORLD_RANK"))
         family = "openmpi";
     else if (!family && (getenv("MPI_LOCALRANKID") || getenv("PMI_PORT")))
@@ -66,6 +68,6 @@ int uni__mpi_plugin_load(const uni__mpi_plugin **out, const char *family, uni_er
     }
     if (open_family(order[0], out, NULL) == 0)
         return 0;
-    /* The sentence is about the family that this process was started by, when there is neither. */
+    /* When neither is installed, report the family that started this process. */
     return open_family(order[1], out, NULL) == 0 ? 0 : open_family(order[0], out, err);
 }

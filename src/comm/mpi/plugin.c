@@ -1,6 +1,7 @@
 /*
- * plugin.c - the plug-in for one MPI family: nonblocking calls, tests, notes. The only file of the library that
- * includes mpi.h. Compiled once for each family that the build finds. See plugin.h.
+ * plugin.c - the plug-in for one MPI family: nonblocking calls, tests, notes. The only file of the
+ * library that includes mpi.h. Compiled once for each family that the build finds. See
+ * hosts/carrier.h.
  */
 #include <mpi.h>
 
@@ -20,16 +21,20 @@
 #define FAMILY "mpich"
 #endif
 
-#define LAST_WORDS_SECONDS 0.05 /* a dead peer never takes them */
-/* MPI connects two ranks when they first have to do with each other, and what makes communicators cannot be left when the network drops that. So the ranks greet each other
- * first; each greets all up to this many, above it those that a barrier needs. */
+#define LAST_WORDS_SECONDS 0.05 /* a dead peer never receives them */
+/* MPI connects two ranks at their first message, and creating a communicator cannot be interrupted
+ * when the network drops that message. So the ranks greet each other first. Up to this many ranks
+ * each greets all others, above it only those that a barrier needs. */
 #define GREET_ALL 128
+#define RING_ELEMENTS 4096u
+#define EAGER_BYTES (60u << 10) /* over TCP: see exchange.c */
 
-/* Of the process, as MPI itself is. */
+/* Per process, like MPI itself. */
 static int initialised_here, abandoned;
 
-/* What a test finds is an error of the world's, whatever communicator it belongs to, and the world's errors end the process. When MPI is ours, we tell the world
- * once; when it is the caller's, its handler is back before the caller is. */
+/* MPI reports errors of a test on the world communicator, whichever communicator they belong to,
+ * and the world's default handler ends the process. When MPI is ours, we replace the handler once.
+ * When it is the caller's, we restore its handler before returning. */
 static MPI_Errhandler quiet_world(void)
 {
     MPI_Errhandler before = MPI_ERRHANDLER_NULL;
@@ -53,11 +58,43 @@ static int fail(int code, const char *what, char *why)
     char text[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
     MPI_Error_string(code, text, &length);
-    snprintf(why, UNI__MPI_WHY_SIZE, "%s: " FAMILY " says: %.300s", what, text);
+    snprintf(why, UNI__WHY_SIZE, "%s: " FAMILY " says: %.300s", what, text);
     return UNI_EPEER;
 }
 
-/* Of a new communicator. Collective. */
+int uni__exchange_is_better(const state *s, const uni__carrier_call *call)
+{
+    int reduces = call->kind == UNI__KIND_ALL_REDUCE || call->kind == UNI__KIND_REDUCE_APPLY;
+    bool doubles = (s->size & (s->size - 1)) == 0; /* a ring is too slow for little data */
+    return reduces && s->size > 1 && call->combine && call->count > 0 &&
+           (doubles || call->count >= RING_ELEMENTS || s->seal);
+}
+
+/* Casts a slot, which is large enough for the handles of any MPI family. */
+static int post_round(void *context, const uni__round *round, uni__round_slot *slot)
+{
+    const state *s = context;
+    MPI_Request requests[2] = { MPI_REQUEST_NULL, MPI_REQUEST_NULL };
+    int code = MPI_Irecv(round->receive, (int)round->receive_bytes, MPI_BYTE, round->from,
+                         round->tag, s->data, &requests[0]);
+    if (code == MPI_SUCCESS)
+        code = MPI_Isend(round->send, (int)round->send_bytes, MPI_BYTE, round->to, round->tag,
+                         s->data, &requests[1]);
+    memcpy(slot, requests, sizeof requests);
+    return code;
+}
+
+static int test_round(void *context, uni__round_slot *slot, int *done)
+{
+    MPI_Request requests[2];
+    MPI_Status statuses[2];
+    memcpy(requests, slot, sizeof requests);
+    int code = MPI_Testall(2, requests, done, statuses);
+    memcpy(slot, requests, sizeof requests);
+    return code;
+}
+
+/* For a new communicator. Collective. */
 static void know_ranks(state *s)
 {
     MPI_Comm host = MPI_COMM_NULL;
@@ -74,8 +111,19 @@ static void know_ranks(state *s)
         MPI_Comm_free(&host);
     }
     s->one_host = here == s->size;
-    s->sent_to = calloc((size_t)s->size, sizeof *s->sent_to);
-    s->got_from = calloc((size_t)s->size, sizeof *s->got_from);
+    _Static_assert(2 * sizeof(MPI_Request) <= sizeof(uni__round_slot), "room for two handles");
+    s->wire = (uni__wire){ .context = s,
+                           .post = post_round,
+                           .test = test_round,
+                           .seal = s->seal,
+                           .id = s->id,
+                           .rank = s->rank,
+                           .size = s->size,
+                           .one_host = s->one_host,
+                           .no_memory = MPI_ERR_NO_MEM,
+                           .message_bytes = EAGER_BYTES };
+    s->sent_to = calloc((size_t)s->size + 1, sizeof *s->sent_to);
+    s->got_from = calloc((size_t)s->size + 1, sizeof *s->got_from);
     for (int i = 0; i < MAX_NOTES; i++)
         s->sending[i] = MPI_REQUEST_NULL;
 }
@@ -86,14 +134,14 @@ static int plugin_open(void **out, int *rank, int *size, char *why)
     state *s = calloc(1, sizeof *s);
     *out = NULL;
     if (!s) {
-        snprintf(why, UNI__MPI_WHY_SIZE, "no memory for MPI");
+        snprintf(why, UNI__WHY_SIZE, "no memory for MPI");
         return UNI_ENOMEM;
     }
     MPI_Initialized(&initialised);
     MPI_Finalized(&finalised);
     if (finalised) {
         free(s);
-        snprintf(why, UNI__MPI_WHY_SIZE,
+        snprintf(why, UNI__WHY_SIZE,
                  "MPI was finalised in this process already; it can be started only once");
         return UNI_ESTATE;
     }
@@ -112,13 +160,16 @@ static int plugin_open(void **out, int *rank, int *size, char *why)
            : *size <= GREET_ALL ? MPI_Ialltoall(s->greetings, 1, MPI_BYTE, s->greetings + *size, 1,
                                                 MPI_BYTE, MPI_COMM_WORLD, &s->greeting)
                                 : MPI_Ibarrier(MPI_COMM_WORLD, &s->greeting);
-    if (code != MPI_SUCCESS)
+    if (code != MPI_SUCCESS) {
+        free(s->greetings);
+        free(s);
         return fail(code, "the first collective could not start", why);
+    }
     *out = s;
     return 0;
 }
 
-static void plugin_protect(void *context, const uni__mpi_seal *seal)
+static void plugin_protect(void *context, const uni__seal *seal)
 {
     ((state *)context)->seal = seal;
 }
@@ -144,7 +195,7 @@ static int plugin_split(void *context, int color, void **out, int *rank, int *si
     int code;
     *out = NULL;
     if (!s) {
-        snprintf(why, UNI__MPI_WHY_SIZE, "no memory for MPI");
+        snprintf(why, UNI__WHY_SIZE, "no memory for MPI");
         return UNI_ENOMEM;
     }
     if ((code = MPI_Comm_split(world->data, color < 0 ? MPI_UNDEFINED : color, world->rank,
@@ -158,9 +209,9 @@ static int plugin_split(void *context, int color, void **out, int *rank, int *si
         free(s);
         return 0;
     }
-    know_ranks(s);
     s->seal = world->seal;
     s->id = ++world->splits << 16 | (uint32_t)color;
+    know_ranks(s);
     *rank = s->rank;
     *size = s->size;
     *out = s;
@@ -195,13 +246,20 @@ MPI_Datatype uni__mpi_type_of(int dtype)
     }
 }
 
+static size_t size_of(int dtype)
+{
+    int size = 1;
+    MPI_Type_size(uni__mpi_type_of(dtype), &size);
+    return (size_t)size;
+}
+
 static MPI_Op op_of(int op)
 {
     return op == UNI_COMM_MIN ? MPI_MIN : op == UNI_COMM_MAX ? MPI_MAX : MPI_SUM;
 }
 
-/* reduce_scatter into its own place of the input is not what MPI_IN_PLACE means. */
-static void *scatter_target(handle *h, const uni__mpi_call *call, int size, size_t bytes)
+/* MPI_IN_PLACE does not cover a reduce_scatter into the rank's own part of the input. */
+static void *scatter_target(handle *h, const uni__carrier_call *call, int size, size_t bytes)
 {
     const char *in = call->in, *out = call->out;
     if (out < in || out >= in + bytes * (size_t)size)
@@ -212,10 +270,10 @@ static void *scatter_target(handle *h, const uni__mpi_call *call, int size, size
     return h->temporary;
 }
 
-static int start_call(state *s, const uni__mpi_call *call, handle *h)
+static int start_call(state *s, const uni__carrier_call *call, handle *h)
 {
     if (uni__exchange_is_better(s, call))
-        return uni__exchange_start(s, call, uni__mpi_type_of(call->dtype), &h->exchange);
+        return uni__exchange_start(&s->wire, call, size_of(call->dtype), &h->exchange);
 
     MPI_Datatype type = uni__mpi_type_of(call->dtype);
     if (uni__sealed_is_needed(s, call))
@@ -254,17 +312,17 @@ static int start_call(state *s, const uni__mpi_call *call, handle *h)
     }
 }
 
-static int plugin_start(void *context, const uni__mpi_call *call, void **out, char *why)
+static int plugin_start(void *context, const uni__carrier_call *call, void **out, char *why)
 {
     state *s = context;
     if (call->count > INT_MAX) {
-        snprintf(why, UNI__MPI_WHY_SIZE, "MPI counts to %d elements in a call; split the %zu",
-                 INT_MAX, call->count);
+        snprintf(why, UNI__WHY_SIZE, "MPI counts to %d elements in a call; split the %zu", INT_MAX,
+                 call->count);
         return UNI_ELIMIT;
     }
     handle *h = calloc(1, sizeof *h);
     if (!h) {
-        snprintf(why, UNI__MPI_WHY_SIZE, "no memory for a call of MPI");
+        snprintf(why, UNI__WHY_SIZE, "no memory for a call of MPI");
         return UNI_ENOMEM;
     }
     h->call = *call;
@@ -277,15 +335,15 @@ static int plugin_start(void *context, const uni__mpi_call *call, void **out, ch
     restore_world(before);
     h->num_requests = 1;
     if (code == MPI_SUCCESS && call->weight && s->seal && s->size > 1) {
-        uni__mpi_call weights = { .kind = UNI__KIND_ALL_REDUCE,
-                                  .dtype = UNI_F64,
-                                  .op = UNI_COMM_SUM,
-                                  .count = 1,
-                                  .in = call->weight,
-                                  .out = call->weight,
-                                  .combine = call->combine,
-                                  .combine_context = call->combine_context };
-        code = uni__exchange_start(s, &weights, MPI_DOUBLE, &h->weights);
+        uni__carrier_call weights = { .kind = UNI__KIND_ALL_REDUCE,
+                                      .dtype = UNI_F64,
+                                      .op = UNI_COMM_SUM,
+                                      .count = 1,
+                                      .in = call->weight,
+                                      .out = call->weight,
+                                      .combine = call->combine,
+                                      .combine_context = call->combine_context };
+        code = uni__exchange_start(&s->wire, &weights, sizeof(double), &h->weights);
     } else if (code == MPI_SUCCESS && call->weight) {
         code = MPI_Iallreduce(MPI_IN_PLACE, call->weight, 1, MPI_DOUBLE, MPI_SUM, s->data,
                               &h->requests[1]);
@@ -303,14 +361,14 @@ static int plugin_start(void *context, const uni__mpi_call *call, void **out, ch
 static int say_forged(int rank, char *why)
 {
     snprintf(
-        why, UNI__MPI_WHY_SIZE,
+        why, UNI__WHY_SIZE,
         "a message of rank %d was changed, repeated or left out on its way: somebody may be in "
         "between",
         rank);
     return UNI_ECORRUPT;
 }
 
-/* As far as it gets; it is freed and *exchange NULL when it has ended. */
+/* Advances as far as possible; frees it and sets *exchange to NULL when it has ended. */
 static int step_exchange(uni__exchange **exchange, int *done, char *why)
 {
     *done = 1;
@@ -328,7 +386,7 @@ static int step_exchange(uni__exchange **exchange, int *done, char *why)
     return 0;
 }
 
-/* MPI's own requests: the call, or what is sealed of it, and the weights. */
+/* MPI's own requests: the call, or its sealed form, and the weights. */
 static int test_requests(state *s, handle *h, int *done, char *why)
 {
     MPI_Status statuses[2];
@@ -364,7 +422,7 @@ static void free_handle(handle *h)
     free(h);
 }
 
-static int test_handle(state *s, handle *h, int *done, uni__mpi_difference *differs, char *why)
+static int test_handle(state *s, handle *h, int *done, uni__carrier_difference *differs, char *why)
 {
     int moved = 1;
     *done = 0;
@@ -392,7 +450,7 @@ static int test_handle(state *s, handle *h, int *done, uni__mpi_difference *diff
     return 0;
 }
 
-static int plugin_test(void *context, void *argument, int *done, uni__mpi_difference *differs,
+static int plugin_test(void *context, void *argument, int *done, uni__carrier_difference *differs,
                        char *why)
 {
     MPI_Errhandler before = quiet_world();
@@ -409,10 +467,10 @@ static uint64_t plugin_progress(void *argument)
 
 static int note_bytes(const state *s)
 {
-    return (int)(sizeof(uni__mpi_note) + (s->seal ? s->seal->extra : 0));
+    return (int)(sizeof(uni__carrier_note) + (s->seal ? s->seal->extra : 0));
 }
 
-static int plugin_send_notes(void *context, const uni__mpi_note *note, char *why)
+static int plugin_send_notes(void *context, const uni__carrier_note *note, char *why)
 {
     state *s = context;
     for (int r = 0; r < s->size; r++) {
@@ -421,8 +479,8 @@ static int plugin_send_notes(void *context, const uni__mpi_note *note, char *why
             continue;
         MPI_Test(&s->sending[place], &done, MPI_STATUS_IGNORE);
         if (!done)
-            return 0; /* nobody takes our notes: there is nothing more to say */
-        uni__mpi_place where = { .comm = s->id, .from = s->rank, .to = r };
+            return 0; /* earlier notes are still queued: give up */
+        uni__seal_place where = { .comm = s->id, .from = s->rank, .to = r };
         if (s->seal)
             s->seal->seal(s->seal->context, &where, s->sent[place].bytes, note, sizeof *note);
         else
@@ -433,7 +491,8 @@ static int plugin_send_notes(void *context, const uni__mpi_note *note, char *why
             return fail(code, "a note could not be sent", why);
         s->next_sent = (place + 1) % MAX_NOTES;
     }
-    /* The last words of a rank that gives up: MPI is not called after this, so what is still in its queues would never leave. */
+    /* The last words of a rank that gives up. MPI is not called after this, so anything still in
+     * its queues would never leave. */
     MPI_Status statuses[MAX_NOTES];
     double deadline = MPI_Wtime() + LAST_WORDS_SECONDS;
     for (int all = 0; note->code != 0 && !all && MPI_Wtime() < deadline;)
@@ -442,7 +501,7 @@ static int plugin_send_notes(void *context, const uni__mpi_note *note, char *why
     return 0;
 }
 
-static int plugin_next_note(void *context, uni__mpi_note *note, int *got, char *why)
+static int plugin_next_note(void *context, uni__carrier_note *note, int *got, char *why)
 {
     state *s = context;
     MPI_Status status;
@@ -454,7 +513,7 @@ static int plugin_next_note(void *context, uni__mpi_note *note, int *got, char *
     if (code != MPI_SUCCESS)
         return fail(code, "a note could not be received", why);
     if (*got) {
-        uni__mpi_place where = { .comm = s->id, .from = status.MPI_SOURCE, .to = s->rank };
+        uni__seal_place where = { .comm = s->id, .from = status.MPI_SOURCE, .to = s->rank };
         if (s->seal &&
             s->seal->open(s->seal->context, &where, came.bytes, came.bytes, sizeof *note) != 0)
             return say_forged(status.MPI_SOURCE, why);
@@ -470,7 +529,7 @@ static void plugin_close(void *context, int proper)
     state *s = context;
     if (!proper)
         return; /* MPI may still write into it */
-    /* Notes that nobody took are taken back, or MPI_Finalize would wait for them. */
+    /* Cancel notes that no rank received, or MPI_Finalize would wait for them. */
     for (int i = 0; i < MAX_NOTES; i++)
         if (s->sending[i] != MPI_REQUEST_NULL) {
             MPI_Cancel(&s->sending[i]);
@@ -481,8 +540,7 @@ static void plugin_close(void *context, int proper)
     MPI_Comm_free(&s->checks);
     if (s->initialised_here)
         MPI_Finalize();
-    while (s->num_spare > 0)
-        free(s->spare[--s->num_spare]);
+    uni__wire_free(&s->wire);
     free(s->sent_to);
     free(s->got_from);
     free(s);
@@ -503,12 +561,12 @@ static void plugin_finish(void)
         MPI_Finalize();
 }
 
-__attribute__((visibility("default"))) const uni__mpi_plugin *uni__mpi_plugin_get(void);
+__attribute__((visibility("default"))) const uni__carrier *uni__mpi_plugin_get(void);
 
-const uni__mpi_plugin *uni__mpi_plugin_get(void)
+const uni__carrier *uni__mpi_plugin_get(void)
 {
-    static const uni__mpi_plugin plugin = {
-        .version = UNI__MPI_PLUGIN_VERSION,
+    static const uni__carrier plugin = {
+        .version = UNI__CARRIER_VERSION,
         .family = FAMILY,
         .open = plugin_open,
         .protect = plugin_protect,

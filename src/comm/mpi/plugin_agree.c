@@ -1,12 +1,15 @@
 /*
- * plugin_agree.c - do all ranks call the same? MPI does not say: a rank that expects more than is sent gets a part of it, a float becomes an int, and a maximum is added
- * to a sum.
+ * plugin_agree.c - do all ranks make the same call? MPI does not check: a rank that expects more
+ * than was sent gets only a part, a float becomes an int, and a maximum is added to a sum.
  *
- * Every collective is accompanied by an MPI_Iallreduce of 32 bytes on a communicator of its own, where each call has exactly one: the largest and (by complement) the
- * smallest of what the ranks call. It is under way with the data, so that no round trip is added, and a call is not done before it is. When the two differ, all ranks know
- * it, and gather what each of them called. What fails in the data meanwhile is held back until then, because the mismatch is its cause.
+ * Every collective is accompanied by an MPI_Iallreduce of 32 bytes on a separate communicator,
+ * where each call has exactly one. It computes the largest and (by complement) the smallest of the
+ * ranks' calls. It runs along with the data, so it adds no round trip, and a call is not done
+ * before it is. When the two differ, all ranks know, and gather what each of them called. Errors in
+ * the data are held back until then, because the mismatch causes them.
  *
- * A message carries its dtype as its tag, and its receiver looks at tag and length. The communicator's thread.
+ * A message carries its dtype as its tag, and the receiver checks tag and length. Called on the
+ * communicator's thread.
  */
 #include <stdbool.h>
 #include <stdlib.h>
@@ -14,7 +17,7 @@
 #include "comm/kinds.h"
 #include "comm/mpi/plugin_internal.h"
 
-int uni__agree_start(state *s, const uni__mpi_call *call, uni__agreement *it)
+int uni__agree_start(state *s, const uni__carrier_call *call, uni__agreement *it)
 {
     it->request = MPI_REQUEST_NULL;
     it->mine = call->said;
@@ -29,7 +32,8 @@ int uni__agree_start(state *s, const uni__mpi_call *call, uni__agreement *it)
                           &it->request);
 }
 
-/* On the communicator of the notes: on the other one a rank may have begun its next call's already. */
+/* Uses the notes' communicator: on the other one a rank may already have started its next
+ * call's. */
 static int ask_all(state *s, uni__agreement *it)
 {
     const int words = sizeof it->mine / sizeof(uint64_t);
@@ -41,12 +45,12 @@ static int ask_all(state *s, uni__agreement *it)
                           s->notes, &it->request);
 }
 
-/* The first rank that said something else; its own number does not matter when all of this one's are alike. */
+/* The first rank whose call differs. When only the numbers differ, a rank with another number. */
 static int who_differs(const state *s, const uni__agreement *it)
 {
     int other = -1;
     for (int r = s->size - 1; r >= 0; r--) {
-        const uni__mpi_said *said = &it->said[r];
+        const uni__said *said = &it->said[r];
         bool differs = said->what != it->mine.what || said->count != it->mine.count;
         if (differs || (other < 0 && said->number != it->mine.number))
             other = r;
@@ -67,12 +71,12 @@ int uni__agree_step(state *s, uni__agreement *it)
         return it->agreed ? MPI_SUCCESS : ask_all(s, it);
     }
     int rank = who_differs(s, it);
-    it->differs = (uni__mpi_difference){ .rank = rank < 0 ? s->rank : rank };
+    it->differs = (uni__carrier_difference){ .rank = rank < 0 ? s->rank : rank };
     it->differs.said = it->said[it->differs.rank];
     return MPI_SUCCESS;
 }
 
-void uni__agree_on_message(const state *s, const uni__mpi_call *call, const MPI_Status *status,
+void uni__agree_on_message(const state *s, const uni__carrier_call *call, const MPI_Status *status,
                            bool truncated, uni__agreement *it)
 {
     MPI_Count bytes = 0;
@@ -86,7 +90,7 @@ void uni__agree_on_message(const state *s, const uni__mpi_call *call, const MPI_
         came = expected;
     else if (status->MPI_TAG == call->dtype && came == expected)
         return;
-    it->differs = (uni__mpi_difference){ .rank = call->root, .more = truncated };
+    it->differs = (uni__carrier_difference){ .rank = call->root, .more = truncated };
     it->differs.said.what = UNI__KIND_SEND | (uint64_t)status->MPI_TAG << 8;
     it->differs.said.count = came < extra ? 0 : (came - extra) / (size_t)theirs;
 }

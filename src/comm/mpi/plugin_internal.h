@@ -1,61 +1,62 @@
-/* plugin_internal.h - what the files of a plug-in share (plugin.c, plugin_agree.c, plugin_seal.c, exchange.c). The only header of the library with types of MPI in it. */
+/* plugin_internal.h - shared by the files of a plug-in (plugin.c, plugin_agree.c, plugin_seal.c,
+ * hosts/exchange.c). The only header of the library with MPI types. */
 #ifndef UNISONO_COMM_MPI_PLUGIN_INTERNAL_H
 #define UNISONO_COMM_MPI_PLUGIN_INTERNAL_H
 
 #include <mpi.h>
 #include <stdbool.h>
 
-#include "comm/mpi/plugin.h"
+#include "comm/hosts/exchange.h"
 
 #define TAG_NOTE 2
-#define TAG_EXCHANGE 16 /* and up */
-#define MAX_SPARE 4
-#define MAX_NOTES 64 /* sent and not known to have left */
+#define MAX_NOTES 64 /* sent, not known to have left */
 
-/* What travels of a note. */
+/* A note as it is sent. */
 typedef struct sent_note {
-    char bytes[sizeof(uni__mpi_note) + UNI__MPI_SEAL_MAX];
+    char bytes[sizeof(uni__carrier_note) + UNI__SEAL_MAX];
 } sent_note;
 
 typedef struct state {
-    MPI_Comm data, notes,
-        checks; /* one collective for each of `data`, and sends, which have their dtype as tag */
-    const uni__mpi_seal *seal; /* NULL: what is sent is readable */
-    uint32_t id, splits; /* of this communicator; of those that were split off */
-    uint64_t calls; /* collectives begun */
-    uint64_t *sent_to, *got_from; /* messages by rank */
+    /* checks: one collective for each of `data`, and the sends, which have their dtype as tag. */
+    MPI_Comm data, notes, checks;
+    const uni__seal *seal; /* NULL: messages are not sealed */
+    /* The number of this communicator, and how many were split off. */
+    uint32_t id, splits;
+    uint64_t *sent_to, *got_from; /* messages sent and received, by rank */
     int rank, size;
     int initialised_here; /* of the world: MPI was not running before */
     int one_host; /* all ranks are on it */
     MPI_Request greeting;
-    char *greetings; /* a byte to and from each rank */
+    char *greetings; /* one byte to and from each rank */
     sent_note sent[MAX_NOTES];
     MPI_Request sending[MAX_NOTES];
     int next_sent;
-    unsigned exchanges; /* begun: the tags of those under way differ */
-    char *spare[MAX_SPARE]; /* memory that exchange.c keeps between its calls */
-    int num_spare;
+    uni__wire wire; /* for exchange.c */
 } state;
 
-/* plugin_agree.c: whether all ranks make this call. */
+/* plugin_agree.c: checks that all ranks make the same call. */
 typedef struct uni__agreement {
     MPI_Request request;
-    uni__mpi_said mine;
-    uint64_t most[4]; /* what, ~what, count, ~count: the largest of all ranks */
-    uni__mpi_said *said; /* by rank, once they are known to differ */
+    uni__said mine;
+    /* Maximum over the ranks of what, ~what, count, ~count. */
+    uint64_t most[4];
+    /* By rank, once they are known to differ. */
+    uni__said *said;
     bool agreed;
-    uni__mpi_difference differs;
+    uni__carrier_difference differs;
 } uni__agreement;
 
 typedef struct handle {
-    uni__mpi_call call;
+    uni__carrier_call call;
     uni__agreement agreement;
-    int failed; /* a status: the data did not come, which may have its cause in a mismatch */
-    char why[UNI__MPI_WHY_SIZE]; /* it failed */
-    bool moved; /* all data is there */
+    /* A status: the data did not arrive, possibly because of a mismatch. */
+    int failed;
+    char why[UNI__WHY_SIZE]; /* why it failed */
+    bool moved; /* all data has arrived */
     MPI_Request requests[2]; /* the call and the weights */
     int num_requests;
-    void *copy_to; /* what had to go through memory of our own */
+    /* Data that had to go through temporary memory. */
+    void *copy_to;
     void *temporary;
     size_t copy_bytes;
     struct uni__exchange *exchange; /* NULL: MPI's own collective, or done */
@@ -63,33 +64,24 @@ typedef struct handle {
     struct uni__sealed_call *sealed; /* NULL: nothing to open at its end */
 } handle;
 
-/* exchange.c: all_reduce made of sends and receives. Codes are MPI's. */
-typedef struct uni__exchange uni__exchange;
-int uni__exchange_is_better(const state *s, const uni__mpi_call *call);
-int uni__exchange_start(state *s, const uni__mpi_call *call, MPI_Datatype type,
-                        uni__exchange **out);
-int uni__exchange_step(uni__exchange *exchange, int *done);
-uint64_t uni__exchange_progress(const uni__exchange *exchange); /* from 1 */
-/* A message that came was not what its sender had sealed: its rank, or -1. */
-int uni__exchange_forged(const uni__exchange *exchange);
-void uni__exchange_free(uni__exchange *exchange);
-
 /* plugin.c */
+/* Whether to make all_reduce of sends and receives (hosts/exchange.c) instead of MPI's own. */
+int uni__exchange_is_better(const state *s, const uni__carrier_call *call);
 MPI_Datatype uni__mpi_type_of(int dtype);
 
 /* Codes are MPI's. */
-int uni__agree_start(state *s, const uni__mpi_call *call, uni__agreement *it);
-/* it->agreed or it->differs is set in the end. */
+int uni__agree_start(state *s, const uni__carrier_call *call, uni__agreement *it);
+/* Sets it->agreed or it->differs in the end. */
 int uni__agree_step(state *s, uni__agreement *it);
-/* Of a message that came; truncated: there was more of it than room. */
-void uni__agree_on_message(const state *s, const uni__mpi_call *call, const MPI_Status *status,
+/* Checks a message that arrived. truncated: it was longer than the buffer. */
+void uni__agree_on_message(const state *s, const uni__carrier_call *call, const MPI_Status *status,
                            bool truncated, uni__agreement *it);
 
-/* plugin_seal.c: the other collectives when all that is sent is sealed. Codes are MPI's. */
+/* plugin_seal.c: the other collectives when messages are sealed. Codes are MPI's. */
 typedef struct uni__sealed_call uni__sealed_call;
-int uni__sealed_is_needed(const state *s, const uni__mpi_call *call);
-int uni__sealed_start(state *s, const uni__mpi_call *call, MPI_Datatype type, handle *h);
-/* All has come: it is opened. The rank whose message was forged, or -1. */
+int uni__sealed_is_needed(const state *s, const uni__carrier_call *call);
+int uni__sealed_start(state *s, const uni__carrier_call *call, MPI_Datatype type, handle *h);
+/* Opens the data once all has arrived. Returns the rank whose message was forged, or -1. */
 int uni__sealed_finish(uni__sealed_call *sealed);
 void uni__sealed_free(uni__sealed_call *sealed);
 

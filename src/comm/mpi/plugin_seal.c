@@ -1,8 +1,10 @@
 /*
- * plugin_seal.c - collectives over MPI when all that is sent is sealed: MPI carries bytes that it cannot read.
+ * plugin_seal.c - collectives over MPI when all messages are sealed: MPI carries bytes that it
+ * cannot read.
  *
- * all_reduce is exchange.c's, which seals its pieces. What is sent to all or gathered is sealed once by its sender; reduce and reduce_scatter are an all_reduce of which a
- * rank keeps its part, because MPI cannot add up what it cannot read. The communicator's thread.
+ * exchange.c does all_reduce and seals its pieces. The sender seals once what it sends to all or
+ * gathers. MPI cannot add up what it cannot read, so reduce and reduce_scatter are an all_reduce of
+ * which a rank keeps its part. Called on the communicator's thread.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -15,37 +17,38 @@
 
 struct uni__sealed_call {
     state *of;
-    uni__mpi_call call;
+    uni__carrier_call call;
     uint64_t number;
-    size_t bytes, stride; /* of one rank's part, and sealed */
-    char *outgoing, *incoming; /* sealed; or incoming: the plain result of which a part is kept */
+    size_t bytes, stride; /* of one rank's part: plain, and sealed */
+    /* Sealed; for reductions, `incoming` is the plain result of which a part is kept. */
+    char *outgoing, *incoming;
 };
 
-static uni__mpi_place place_of(const uni__sealed_call *it, int from, int to)
+static uni__seal_place place_of(const uni__sealed_call *it, int from, int to)
 {
-    return (uni__mpi_place){ .comm = it->of->id,
-                             .kind = (uint32_t)it->call.kind,
-                             .from = from,
-                             .to = to,
-                             .number = it->number };
+    return (uni__seal_place){ .comm = it->of->id,
+                              .kind = (uint32_t)it->call.kind,
+                              .from = from,
+                              .to = to,
+                              .number = it->number };
 }
 
 static void seal_part(uni__sealed_call *it, int to, char *out, const void *in)
 {
-    uni__mpi_place place = place_of(it, it->of->rank, to);
+    uni__seal_place place = place_of(it, it->of->rank, to);
     it->of->seal->seal(it->of->seal->context, &place, out, in, it->bytes);
 }
 
 static int open_part(uni__sealed_call *it, int from, int to, void *out, const char *in)
 {
-    uni__mpi_place place = place_of(it, from, to);
+    uni__seal_place place = place_of(it, from, to);
     return it->of->seal->open(it->of->seal->context, &place, out, in, it->bytes) == 0 ? -1 : from;
 }
 
-/* For kinds that reduce: all of it, into memory of our own. */
-static int start_reduce(uni__sealed_call *it, MPI_Datatype type, size_t parts, handle *h)
+/* For kinds that reduce: reduces everything into temporary memory. */
+static int start_reduce(uni__sealed_call *it, size_t parts, handle *h)
 {
-    uni__mpi_call all = it->call;
+    uni__carrier_call all = it->call;
     all.kind = UNI__KIND_ALL_REDUCE;
     all.count = it->call.count * parts;
     it->incoming = malloc(it->bytes * parts + 1);
@@ -53,7 +56,7 @@ static int start_reduce(uni__sealed_call *it, MPI_Datatype type, size_t parts, h
         return MPI_ERR_NO_MEM;
     memcpy(it->incoming, it->call.in, it->bytes * parts);
     all.in = all.out = it->incoming;
-    return uni__exchange_start(it->of, &all, type, &h->exchange);
+    return uni__exchange_start(&it->of->wire, &all, it->bytes / it->call.count, &h->exchange);
 }
 
 static int start_message(uni__sealed_call *it, MPI_Request *request)
@@ -65,7 +68,7 @@ static int start_message(uni__sealed_call *it, MPI_Request *request)
     if (!sends)
         return MPI_Irecv(it->incoming, (int)it->stride, MPI_BYTE, peer, MPI_ANY_TAG, s->checks,
                          request);
-    /* Both sides must name it the same. */
+    /* Both sides must use the same kind in the place. */
     it->call.kind = UNI__KIND_RECV;
     seal_part(it, peer, it->outgoing, it->call.in);
     it->call.kind = UNI__KIND_SEND;
@@ -76,7 +79,7 @@ static int start_message(uni__sealed_call *it, MPI_Request *request)
 static int start_spreading(uni__sealed_call *it, MPI_Request *request)
 {
     const state *s = it->of;
-    const uni__mpi_call *call = &it->call;
+    const uni__carrier_call *call = &it->call;
     int stride = (int)it->stride;
     if (call->kind == UNI__KIND_BROADCAST) {
         if (s->rank == call->root)
@@ -95,8 +98,8 @@ static int start_spreading(uni__sealed_call *it, MPI_Request *request)
                          request);
 }
 
-/* What carries no data (barriers of all sorts) has nothing to seal. */
-int uni__sealed_is_needed(const state *s, const uni__mpi_call *call)
+/* Calls without data (all barriers) have nothing to seal. */
+int uni__sealed_is_needed(const state *s, const uni__carrier_call *call)
 {
     static const int kinds[] = { UNI__KIND_REDUCE,     UNI__KIND_BROADCAST,
                                  UNI__KIND_ALL_GATHER, UNI__KIND_REDUCE_SCATTER,
@@ -108,7 +111,7 @@ int uni__sealed_is_needed(const state *s, const uni__mpi_call *call)
     return 0;
 }
 
-int uni__sealed_start(state *s, const uni__mpi_call *call, MPI_Datatype type, handle *h)
+int uni__sealed_start(state *s, const uni__carrier_call *call, MPI_Datatype type, handle *h)
 {
     int element = 1;
     MPI_Type_size(type, &element);
@@ -119,9 +122,9 @@ int uni__sealed_start(state *s, const uni__mpi_call *call, MPI_Datatype type, ha
     *it = (uni__sealed_call){ .of = s, .call = *call, .bytes = call->count * (size_t)element };
     it->stride = it->bytes + s->seal->extra;
     if (call->kind == UNI__KIND_REDUCE)
-        return call->count ? start_reduce(it, type, 1, h) : MPI_SUCCESS;
+        return call->count ? start_reduce(it, 1, h) : MPI_SUCCESS;
     if (call->kind == UNI__KIND_REDUCE_SCATTER)
-        return call->count ? start_reduce(it, type, (size_t)s->size, h) : MPI_SUCCESS;
+        return call->count ? start_reduce(it, (size_t)s->size, h) : MPI_SUCCESS;
     if (it->stride > INT_MAX)
         return MPI_ERR_COUNT;
     size_t parts = call->kind == UNI__KIND_ALL_GATHER || call->kind == UNI__KIND_ALL_TO_ALL
@@ -133,14 +136,14 @@ int uni__sealed_start(state *s, const uni__mpi_call *call, MPI_Datatype type, ha
         return MPI_ERR_NO_MEM;
     if (uni__kind_is_pair(call->kind))
         return start_message(it, &h->requests[0]);
-    it->number = s->calls++;
+    it->number = s->wire.calls++;
     return start_spreading(it, &h->requests[0]);
 }
 
 int uni__sealed_finish(uni__sealed_call *it)
 {
     const state *s = it->of;
-    const uni__mpi_call *call = &it->call;
+    const uni__carrier_call *call = &it->call;
     int forged = -1;
     switch (call->kind) {
     case UNI__KIND_REDUCE:

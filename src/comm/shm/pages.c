@@ -1,10 +1,13 @@
 /*
  * pages.c - see pages.h.
  *
- * A step reads all weights and gradients once, and the processor's prefetcher stops at every page: in pages of 4 KiB a rank's products are slower than those of
- * a process alone, whose buffers are in huge pages (src/tensor/buffer.c). Linux gives shared memory none by default (shmem_enabled is "never"), but MADV_COLLAPSE (Linux
- * 6.1) joins the pages of a range whatever that setting says, unless it is "deny". So large memory is a whole number of huge pages, begins at the border of one in every rank, and is
- * joined when it is mapped. All of this is for speed only: where a call is refused the pages stay small.
+ * A step reads all weights and gradients once, and the processor's prefetcher stops at every page
+ * boundary. With 4 KiB pages a rank's products are slower than those of a single process, whose
+ * buffers are in huge pages (src/tensor/buffer.c). By default Linux does not use huge pages for
+ * shared memory (shmem_enabled is "never"). But MADV_COLLAPSE (Linux 6.1) joins the pages of a
+ * range whatever that setting says, unless it is "deny". So large memory is a whole number of huge
+ * pages, begins at a huge page boundary in every rank, and is joined when it is mapped. All of this
+ * is only for speed: where a call is refused, the pages stay small.
  */
 #include "comm/shm/pages.h"
 
@@ -13,7 +16,7 @@
 #include <sys/mman.h>
 
 #define HUGE_PAGE ((size_t)2 << 20)
-/* Below it a huge page would be mostly empty. */
+/* Below this a huge page would be mostly empty. */
 #define WORTH_JOINING ((size_t)3 << 19)
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25 /* Linux 6.1; glibc 2.37 has the name */
@@ -24,7 +27,7 @@ size_t uni__pages_room(size_t bytes)
     return bytes < WORTH_JOINING ? bytes : (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
 }
 
-/* Address space for `bytes` that begins at a huge page's border. */
+/* Reserves address space for `bytes` that begins at a huge page boundary. */
 static void *reserve(size_t bytes)
 {
     size_t room = bytes + HUGE_PAGE;
@@ -38,12 +41,13 @@ static void *reserve(size_t bytes)
     return begin;
 }
 
-/* A range without a page cannot be joined, so one of each is read first. Two ranks that join at the same time get in each other's way; the one who is
- * refused finds the huge page at its next touch. */
+/* A range without a page cannot be joined, so one page of each is read first. Ranks that join at
+ * the same time disturb each other; a rank that is refused gets the huge page at its next
+ * access. */
 static void join(char *memory, size_t bytes)
 {
-    (void)madvise(memory, bytes,
-                  MADV_HUGEPAGE); /* where that is enough, the first touch brings one */
+    /* Where this is enough, the first access already gets a huge page. */
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
     for (size_t at = 0; at < bytes; at += HUGE_PAGE) {
         (void)*(volatile char *)(memory + at);
         (void)madvise(memory + at, HUGE_PAGE, MADV_COLLAPSE);

@@ -1,10 +1,11 @@
 /*
- * shm.c - the transport for processes of one host: the board and the buffers are memfds that rank 0 makes and
- * passes by descriptor, so nothing has a name in the file system and nothing is left behind.
+ * shm.c - the transport for processes of one host. The board and the buffers are memfds that rank 0
+ * creates and passes by descriptor, so they have no name in the file system and leave nothing
+ * behind.
  *
- * A memfd is sealed against shrinking before it is passed: no rank can make another one fault. Buffers of
- * uni_comm_alloc are one mapping with all ranks' parts, read and written by all in place; any other memory
- * goes through the staging areas of the board. The rank's thread.
+ * A memfd is sealed against shrinking before it is passed, so no rank can make another one fault.
+ * Buffers of uni_comm_alloc are one mapping with all ranks' parts, which all read and write in
+ * place. Any other memory goes through the board's staging areas. Called on the rank's thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -49,7 +50,7 @@ static int map_memory(int fd, size_t bytes, bool joined, void **out, uni_error *
     return 0;
 }
 
-/* Rank 0 passes its fd, the others receive theirs. The fd is the caller's, also on failure. */
+/* Rank 0 passes its fd, the others receive theirs. The caller owns the fd, even on failure. */
 static int hand_out(const uni__rendezvous *peers, int *fd, int timeout_ms, uni_error *err)
 {
     if (peers->rank != 0)
@@ -71,7 +72,7 @@ static int compare_sizes(uni_comm *comm, const uni_comm_buffer *buffer, uni_erro
     return 0;
 }
 
-/* Do all ranks succeed with what each did on its own? The lowest code counts. */
+/* Did every rank succeed? The lowest code counts. */
 static int agree(uni_comm *comm, int status, const char *what, uni_error *err)
 {
     int32_t mine = status, worst = 0;
@@ -175,7 +176,7 @@ int uni__comm_open_shm(uni_comm **out, const uni__rendezvous *peers,
         munmap(memory, bytes);
     if (status < 0)
         goto fail;
-    /* All are here before anybody begins; a rank that never comes is named. */
+    /* Wait until all ranks are here; a rank that never arrives is named. */
     int user_timeout = comm->options.timeout_ms;
     comm->options.timeout_ms = timeout;
     UNI_TRY_GOTO(uni_comm_barrier(comm, err), fail);

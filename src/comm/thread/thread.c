@@ -1,8 +1,9 @@
 /*
- * thread.c - the transport for threads of one process: the board is plain memory and every pointer is good
- * everywhere, so nothing is ever staged but what is faster so.
+ * thread.c - the transport for threads of one process. The board is plain memory and every pointer
+ * is valid everywhere, so data is staged only where that is faster.
  *
- * What ranks share (the board, buffers) has a count of its users; the last one frees it. A rank's thread.
+ * Shared objects (the board, buffers) count their users; the last one frees them. Called on a
+ * rank's thread.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 
 #include "comm/board.h"
 #include "comm/kinds.h"
+#include "base/options.h"
 
 typedef struct keeper {
     _Atomic int users;
@@ -51,11 +53,11 @@ static int thread_alloc(uni_comm *comm, uni_comm_buffer *buffer, uni_error *err)
     uni_error failure = { 0 };
     uint64_t size = buffer->mapped;
     int status = comm->rank == 0 ? keeper_new(&shared, buffer->mapped, comm->size, &failure) : 0;
-    /* With the pointer goes the size that rank 0 wants: ranks that want another are told so. */
+    /* Rank 0's size is sent with the pointer, so that ranks with another size get an error. */
     uint64_t message[2] = { (uint64_t)(uintptr_t)shared, size };
     int sent = uni_comm_broadcast(comm, message, 2, UNI_U64, 0, err);
     if (sent < 0) {
-        /* No rank has got it when they do not call the same; otherwise one may have. */
+        /* On a mismatch no rank has received the pointer; otherwise one may have. */
         if (sent == UNI_EMISMATCH)
             keeper_leave(shared, comm->size);
         return sent;
@@ -111,7 +113,7 @@ static const uni__transport thread_transport = {
     .close = thread_close,
 };
 
-/* Takes over one use of `shared`, also when it fails. */
+/* On success the communicator holds one reference to `shared`. */
 static int open_on(uni_comm **out, const uni__rendezvous *peers, const uni_comm_options *options,
                    keeper *shared, uni_error *err)
 {
@@ -126,12 +128,12 @@ static int open_on(uni_comm **out, const uni__rendezvous *peers, const uni_comm_
         uni__comm_free(*out);
         *out = NULL;
     }
-    keeper_leave(shared, 1);
     return status;
 }
 
 int uni_comm_open_threads(uni_comm **out, int n, const uni_comm_options *options, uni_error *err)
 {
+    UNI__OPTIONS(uni_comm_options, options, record_dir, err);
     keeper *shared = NULL;
     if (n < 1 || n > UNI__COMM_MAX_RANKS)
         return uni_error_set(err, UNI_EINVAL, "a communicator cannot have %d ranks (1 to %d)", n,
@@ -144,7 +146,7 @@ int uni_comm_open_threads(uni_comm **out, int n, const uni_comm_options *options
         uni__rendezvous peers = { .rank = r, .size = n };
         int status = open_on(&out[r], &peers, options, shared, err);
         if (status < 0) {
-            keeper_leave(shared, n - r - 1);
+            keeper_leave(shared, n - r);
             while (r-- > 0) {
                 uni_comm_close(out[r]);
                 out[r] = NULL;

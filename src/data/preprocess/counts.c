@@ -1,6 +1,7 @@
 /*
- * counts.c - the values of columns and how often they come (counts.h).
+ * counts.c - counts the distinct values of columns (counts.h).
  */
+#include "data/shared.h"
 #include "data/preprocess/counts.h"
 
 #include <math.h>
@@ -28,7 +29,7 @@ static void whole_key(uni__key *key, int64_t number)
     memcpy(key->bytes + 1, &number, sizeof number);
 }
 
-/* A whole number in floating point is that whole number. */
+/* An integral floating-point number has the key of that integer. */
 static void real_key(uni__key *key, double number)
 {
     if (number >= -0x1p63 && number < 0x1p63 && number == trunc(number)) {
@@ -76,7 +77,7 @@ int uni__countable(const uni_preprocessor *p, const uni_table *table, int index,
         (field->kind == UNI_FIELD_NUMBER && field->ndim == 0 && uni__dtype_is_plain(field->dtype)))
         return 0;
     return uni_error_set(err, UNI_EDTYPE, "%s: column \"%s\" is %s, not text or single numbers",
-                         p->class_->name, field->name, uni_field_text(text, sizeof text, field));
+                         p->class_->name, field->name, uni__field_text(text, sizeof text, field));
 }
 
 /* ---- fitting ---- */
@@ -144,9 +145,9 @@ void uni__fit_counts_free(const uni_preprocessor *p)
     uni__counts_free(p->fitting);
 }
 
-/* ---- plain data, and back ---- */
+/* ---- plain values, and back ---- */
 
-/* Exact for both kinds. */
+/* Exact for integers and floating-point numbers. */
 static long double number_of(const uni__word *word)
 {
     int64_t integer;

@@ -1,6 +1,6 @@
 /*
- * encode.c - preprocessors of categories: OrdinalEncoder, LabelEncoder, OneHotEncoder. Values are text or numbers (counts.h), numbered in sorted order.
- * State: {"column": [values in order]}.
+ * encode.c - categorical preprocessors: OrdinalEncoder, LabelEncoder, OneHotEncoder. Values are
+ * text or numbers (counts.h), numbered in sorted order. State: {"column": [values in order]}.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,8 @@
 
 /* ---- fitting ---- */
 
-/* How many categories of a column are kept: max_categories is a number, or one for some columns. 0: all. */
+/* How many categories of a column to keep. max_categories is one number, or a number for some of
+ * the columns. 0: all. */
 static int64_t limit_of(const uni_preprocessor *p, int index)
 {
     const uni_value *limits = uni_dict_get(p->options, "max_categories");
@@ -50,7 +51,7 @@ static int encoder_finish(uni_preprocessor *p, uni_error *err)
     return 0;
 }
 
-/* ---- numbers of values ---- */
+/* ---- encoding ---- */
 
 static int encoder_prepare(uni_preprocessor *p, uni_error *err)
 {
@@ -70,7 +71,7 @@ static int encoder_prepare(uni_preprocessor *p, uni_error *err)
     return 0;
 }
 
-/* -1: missing or unknown; *missing says which. */
+/* Returns -1 if the value is missing or unknown; *missing says which. */
 static int64_t number_at(const uni__counts *counts, const uni_table_column *column, int64_t row,
                          bool *missing)
 {

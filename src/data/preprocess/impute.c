@@ -1,12 +1,13 @@
 /*
- * impute.c - SimpleImputer: what is missing becomes the mean of its column (by moments), its most frequent value (by counts) or a constant. State: {"column": [value]}.
+ * impute.c - SimpleImputer: replaces missing values by the column's mean (from moments), its most
+ * frequent value (from counts) or a constant. State: {"column": [value]}.
  *
- * A column keeps its type where the filling has one that it can hold: floating point takes any number, whole numbers take whole ones exactly; a mean among whole numbers
- * makes them float64.
+ * A column keeps its type if the type can hold the fill value. Floating-point columns take any
+ * number, integer columns take integers exactly; a mean turns an integer column into float64.
  */
 #include <string.h>
 
-#include "data/cast.h"
+#include "data/table/cast.h"
 #include "data/preprocess/counts.h"
 #include "data/preprocess/moments.h"
 
@@ -68,7 +69,7 @@ static int imputer_observe(uni_preprocessor *p, const uni_table *table, uni_erro
                       : uni__fit_counts_observe(p, table, err);
 }
 
-/* NULL: the column has no values. */
+/* Returns NULL if the column has no values. */
 static uni_value *filling_of(const uni_preprocessor *p, int index)
 {
     if (strcmp(strategy_of(p), "constant") == 0)
@@ -117,7 +118,7 @@ static void imputer_free(const uni_preprocessor *p)
 
 /* ---- applying ---- */
 
-/* The filling in the column's own type. */
+/* Converts the fill value to the column's type. */
 static int filling_as(const uni_value *fill, uni_dtype dtype, void *out, uni_error *err)
 {
     if (uni_value_type_of(fill) == UNI_TYPE_INT) {

@@ -1,5 +1,5 @@
 /*
- * moments.c - statistics of columns (moments.h).
+ * moments.c - column statistics (moments.h).
  */
 #include "data/preprocess/moments.h"
 
@@ -9,7 +9,7 @@
 
 #include "base/element.h"
 
-#define BLOCK 1024 /* rows that are averaged before they are joined to the rest */
+#define BLOCK 1024 /* rows that are averaged before they are merged into the total */
 
 bool uni__dtype_is_plain(uni_dtype dtype)
 {
@@ -40,7 +40,7 @@ void uni__moments_free(uni__moments *moments)
     *moments = (uni__moments){ 0 };
 }
 
-/* One block of one column: two passes, then joined to what came before. */
+/* One block of one column: two passes, then merged into the total. */
 static void add_block(uni__moments *moments, size_t column, const void *data, uni_dtype dtype,
                       size_t first, size_t rows, bool skip_nan)
 {

@@ -1,12 +1,14 @@
 /*
- * preprocess.c - making, fitting, applying, saving and loading preprocessors of any kind (unisono/preprocess.h).
+ * preprocess.c - creates, fits, applies, saves and loads preprocessors of any kind
+ * (unisono/preprocess.h).
  */
+#include "data/shared.h"
 #include "data/preprocess/preprocess.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/table.h"
+#include "data/table/table.h"
 
 #define FIT_ROWS 4096
 #define SAVE_VERSION 1
@@ -37,11 +39,11 @@ int uni__preprocess_column(const uni_preprocessor *p, const uni_table *table, in
     if (number && (*out)->field.kind != UNI_FIELD_NUMBER)
         return uni_error_set(err, UNI_EDTYPE, "%s: column \"%s\" is %s, not numbers",
                              p->class_->name, p->columns[index],
-                             uni_field_text(text, sizeof text, &(*out)->field));
+                             uni__field_text(text, sizeof text, &(*out)->field));
     return 0;
 }
 
-/* The table with that column in the place of the one of its name, or at the end. */
+/* Replaces the column of the same name, or appends the new one. */
 static int put_column(uni_table **table, const uni_table_column *made, uni_error *err)
 {
     uni_table *out = NULL;
@@ -89,9 +91,9 @@ int uni__preprocess_each(const uni_preprocessor *p, uni_table *in, uni__preproce
     return status;
 }
 
-/* ---- making ---- */
+/* ---- constructors ---- */
 
-uni_preprocessor *uni_preprocessor_ref(uni_preprocessor *p)
+uni_preprocessor *uni__preprocessor_ref(uni_preprocessor *p)
 {
     atomic_fetch_add(&p->references, 1);
     return p;
@@ -112,7 +114,7 @@ void uni_preprocessor_unref(uni_preprocessor *p)
     free(p);
 }
 
-/* Names of a list; each once. */
+/* Reads a list of distinct names. */
 static int read_names(const uni_preprocessor *p, const uni_value *list, const char **names,
                       uni_error *err)
 {
@@ -156,7 +158,7 @@ static int read_columns(uni_preprocessor *p, uni_error *err)
     return read_names(p, outputs, p->outputs, err);
 }
 
-/* A word that is no option of this kind is a mistake, and not passed over. */
+/* An unknown option is an error. */
 static int check_options(const uni_preprocessor *p, uni_error *err)
 {
     for (size_t i = 0; i < uni_dict_size(p->options); i++) {
@@ -213,11 +215,11 @@ static int observe_all(uni_preprocessor *p, uni_dataset *dataset, uni_error *err
     uni_table *table = NULL;
     int more = 0, status = 0;
     int64_t rows = 0;
-    UNI_TRY(uni_dataset_schema(dataset, &schema, err));
+    UNI_TRY(uni_dataset_schema(&schema, dataset, err));
     UNI_TRY(p->class_->begin(p, schema, err));
     UNI_TRY(uni_dataset_iterate(&it, dataset,
                                 &(uni_data_options){ .batch_size = FIT_ROWS, .epochs = 1 }, err));
-    while (status == 0 && (more = uni_dataset_iterator_next(it, &table, err)) > 0) {
+    while (status == 0 && (more = uni_dataset_iterator_next(&table, it, err)) > 0) {
         status = p->class_->observe(p, table, err);
         rows += uni_table_num_rows(table);
         uni_table_unref(table);
@@ -258,14 +260,14 @@ int uni_preprocessor_fit(uni_preprocessor *p, uni_dataset *dataset, uni_error *e
     return status;
 }
 
-bool uni_preprocessor_is_fitted(const uni_preprocessor *p)
+bool uni__preprocessor_is_fitted(const uni_preprocessor *p)
 {
     return p->state != NULL;
 }
 
 /* ---- applying ---- */
 
-int uni_preprocessor_apply(uni_preprocessor *p, uni_table *in, uni_table **out, uni_error *err)
+int uni__preprocessor_apply(uni_table **out, uni_preprocessor *p, uni_table *in, uni_error *err)
 {
     *out = NULL;
     if (p->state == NULL)
@@ -276,7 +278,7 @@ int uni_preprocessor_apply(uni_preprocessor *p, uni_table *in, uni_table **out, 
 
 static int apply_stage(void *context, uni_table *in, uni_table **out, uni_error *err)
 {
-    return uni_preprocessor_apply(context, in, out, err);
+    return uni__preprocessor_apply(out, context, in, err);
 }
 
 static void free_stage(void *context)
@@ -293,7 +295,7 @@ int uni_preprocessor_transform(uni_dataset **out, uni_preprocessor *p, uni_datas
                              p->class_->name);
     return uni_dataset_map_batches(out, from,
                                    &(uni_map_options){ .function = apply_stage,
-                                                       .context = uni_preprocessor_ref(p),
+                                                       .context = uni__preprocessor_ref(p),
                                                        .free_context = free_stage,
                                                        .name = p->class_->name },
                                    err);

@@ -1,5 +1,6 @@
 /*
- * preprocess_test.c - preprocessors: right numbers, exact values, what is saved is what was fitted, and sentences for what cannot be.
+ * preprocess_test.c - preprocessors: correct numbers, exact values, save and load, and error
+ * messages.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -11,6 +12,7 @@
 #include <cmocka.h>
 
 #include <unisono/preprocess.h>
+#include "data/shared.h"
 
 static uni_error failure;
 
@@ -36,7 +38,7 @@ static uni_dataset *rows_of(const char *text)
     return dataset;
 }
 
-/* An error with that code, the sentence of which has `says` in it. */
+/* Expects an error with this code whose message contains `says`. */
 static void refused(const char *kind, const char *options_, const char *rows, int code,
                     const char *says)
 {
@@ -50,7 +52,7 @@ static void refused(const char *kind, const char *options_, const char *rows, in
     if (status == 0)
         status = uni_preprocessor_transform(&after, made, dataset, &failure);
     if (status == 0)
-        status = uni_dataset_take(after, 100, &table, &failure);
+        status = uni_dataset_take(&table, after, 100, &failure);
     assert_int_equal(status, code);
     if (strstr(failure.message, says) == NULL)
         fail_msg("\"%s\" is not in: %s", says, failure.message);
@@ -60,7 +62,7 @@ static void refused(const char *kind, const char *options_, const char *rows, in
     uni_value_free(options);
 }
 
-/* Fits, saves, loads, and applies what was loaded: all rows as one table. */
+/* Fits, saves, loads, and applies the loaded preprocessor to all rows as one table. */
 static uni_table *transformed(const char *kind, const char *options_, uni_dataset *dataset)
 {
     uni_value *options = json(options_), *saved = NULL;
@@ -72,7 +74,7 @@ static uni_table *transformed(const char *kind, const char *options_, uni_datase
     assert_ok(uni_preprocessor_save(&saved, made, &failure));
     assert_ok(uni_preprocessor_load(&loaded, saved, &failure));
     assert_ok(uni_preprocessor_transform(&after, loaded, dataset, &failure));
-    assert_ok(uni_dataset_take(after, 100, &table, &failure));
+    assert_ok(uni_dataset_take(&table, after, 100, &failure));
     uni_dataset_unref(after);
     uni_preprocessor_unref(loaded);
     uni_preprocessor_unref(made);
@@ -95,7 +97,7 @@ static void rows_by_their_norm(void **unused)
     uni_table *table = transformed("Normalizer", "{\"columns\": [\"a\", \"b\"]}", dataset);
     const float *a = data_of(table, "a"), *b = data_of(table, "b");
     assert_true(a[0] == 0.6f && b[0] == -0.8f); /* no overflow */
-    assert_true(isnan(a[1]) && b[1] == 1); /* what is missing stays so, and is passed over */
+    assert_true(isnan(a[1]) && b[1] == 1); /* a missing value stays missing and is ignored */
     assert_true(a[2] == 0 && b[2] == 0);
     uni_table_unref(table);
     table = transformed("Normalizer", "{\"columns\": [\"a\", \"b\"], \"norm\": \"l1\"}", dataset);
@@ -114,14 +116,14 @@ static void scalers_and_their_outputs(void **unused)
         transformed("MinMaxScaler", "{\"columns\": [\"x\"], \"output_columns\": [\"y\"]}", dataset);
     const float *y = data_of(table, "y");
     assert_true(y[0] == 0 && y[1] == 0.5f && y[2] == 1);
-    assert_int_equal(((const int64_t *)data_of(table, "x"))[2], 3); /* it is still there */
+    assert_int_equal(((const int64_t *)data_of(table, "x"))[2], 3); /* the input column remains */
     uni_table_unref(table);
     uni_dataset_unref(dataset);
 }
 
 static void categories_are_exact(void **unused)
 {
-    /* Neighbours that a double does not tell apart. */
+    /* Neighbours that a double cannot distinguish. */
     uni_dataset *dataset = rows_of("[{\"k\": 9007199254740993}, {\"k\": 9007199254740992}, "
                                    "{\"k\": -9223372036854775808}, {\"k\": 9007199254740993}]");
     uni_table *table = transformed("LabelEncoder", "{\"label_column\": \"k\"}", dataset);
@@ -193,7 +195,7 @@ static void what_cannot_be(void **unused)
         refused(cases[i].kind, cases[i].options, rows, cases[i].code, cases[i].says);
 }
 
-/* Nothing to be fitted to: no rows, or no values. */
+/* No rows, or no values, to fit to. */
 static void nothing_to_fit(void **unused)
 {
     uni_dataset *all = NULL, *none = NULL;
@@ -204,7 +206,7 @@ static void nothing_to_fit(void **unused)
     assert_ok(uni_preprocessor_new(&scaler, "StandardScaler", options, &failure));
     assert_int_equal(uni_preprocessor_fit(scaler, none, &failure), UNI_EINVAL);
     assert_non_null(strstr(failure.message, "no rows"));
-    assert_false(uni_preprocessor_is_fitted(scaler));
+    assert_false(uni__preprocessor_is_fitted(scaler));
     uni_preprocessor_unref(scaler);
     uni_dataset_unref(none);
     uni_dataset_unref(all);

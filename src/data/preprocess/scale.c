@@ -1,15 +1,17 @@
 /*
- * scale.c - preprocessors of numbers: StandardScaler, MinMaxScaler, MaxAbsScaler, Normalizer, Concatenator. The statistics are those of moments.c, a column of
- * tensors has one of each for every element. Results are float32.
+ * scale.c - numeric preprocessors: StandardScaler, MinMaxScaler, MaxAbsScaler, Normalizer,
+ * Concatenator. moments.c computes the statistics; a column of tensors has them per element.
+ * Results are float32.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shared.h"
 #include "base/element.h"
 #include "data/preprocess/moments.h"
 #include "data/preprocess/preprocess.h"
-#include "data/stripe.h"
+#include "data/table/matrix.h"
 
 /* ---- statistics of all columns ---- */
 
@@ -25,9 +27,9 @@ int uni__fit_moments_begin(uni_preprocessor *p, const uni_table *schema, uni_err
         if (!uni__dtype_is_plain(column->field.dtype))
             return uni_error_set(err, UNI_EDTYPE, "%s: column \"%s\" is of half precision; cast it",
                                  p->class_->name, p->columns[i]);
-        UNI_TRY(uni__moments_new(&all[i], uni__stripe_width(&column->field), err));
+        UNI_TRY(uni__moments_new(&all[i], uni__matrix_width(&column->field), err));
     }
-    all[p->num_columns].width = 0; /* the end */
+    all[p->num_columns].width = 0; /* marks the end */
     return 0;
 }
 
@@ -58,7 +60,7 @@ void uni__fit_moments_free(const uni_preprocessor *p)
     free(all);
 }
 
-/* {"column": [[shift ...], [scale ...]]}: y = (x - shift) * scale, element by element. */
+/* {"column": [[shift ...], [scale ...]]}: y = (x - shift) * scale, elementwise. */
 static int put_numbers(uni_value *list, const double *numbers, size_t count)
 {
     uni_value *inner = uni_value_list();
@@ -70,7 +72,7 @@ static int put_numbers(uni_value *list, const double *numbers, size_t count)
     return uni_list_take(list, inner);
 }
 
-/* What the kind makes of one element's statistics. */
+/* Derives shift and scale from the statistics of one element. */
 typedef void (*rule)(const uni__moments *m, size_t i, double *shift, double *scale);
 
 static void standard(const uni__moments *m, size_t i, double *shift, double *scale)
@@ -147,7 +149,7 @@ static int max_abs_finish(uni_preprocessor *p, uni_error *err)
 
 struct scaling {
     size_t width;
-    double *shift, *scale; /* of one column; the next one follows */
+    double *shift, *scale; /* per element of one column */
 };
 
 static int scaling_prepare(uni_preprocessor *p, uni_error *err)
@@ -183,7 +185,7 @@ static void scaling_free(void *ready)
     free(ready);
 }
 
-/* A column of float32 of the same shape, to be filled; missing values of whole numbers become NaN. */
+/* Allocates a float32 column of the same shape. Missing integers become NaN. */
 static int new_like(uni_table_column *out, const uni_table_column *in, int64_t rows, uni_error *err)
 {
     int64_t shape[UNI_MAX_DIMS] = { rows };
@@ -216,10 +218,10 @@ static int scale_column(const uni_preprocessor *p, int index, const uni_table *i
     const uni_table_column *column = NULL;
     int64_t rows = uni_table_num_rows(in);
     UNI_TRY(uni__preprocess_column(p, in, index, true, &column, err));
-    if (uni__stripe_width(&column->field) != scaling->width)
+    if (uni__matrix_width(&column->field) != scaling->width)
         return uni_error_set(
             err, UNI_ESHAPE, "%s was fitted to %zu numbers a row of column \"%s\", not %zu",
-            p->class_->name, scaling->width, p->columns[index], uni__stripe_width(&column->field));
+            p->class_->name, scaling->width, p->columns[index], uni__matrix_width(&column->field));
     UNI_TRY(new_like(out, column, rows, err));
     scale_values(scaling, column, rows, uni_array_data(out->values));
     return 0;
@@ -247,26 +249,15 @@ const uni__preprocess_class uni__max_abs_scaler = { .name = "MaxAbsScaler",
 static int side_by_side(const uni_preprocessor *p, const uni_table *in, uni_dtype dtype,
                         uni_array **out, uni_error *err)
 {
-    int64_t rows = uni_table_num_rows(in);
-    size_t width = 0, at = 0;
-    char *scratch = NULL;
-    int status = 0;
+    size_t width = 0;
     for (int i = 0; i < p->num_columns; i++) {
         const uni_table_column *column = NULL;
         UNI_TRY(uni__preprocess_column(p, in, i, true, &column, err));
-        width += uni__stripe_width(&column->field);
     }
-    UNI_TRY(uni_array_new(out, dtype, 2, (const int64_t[]){ rows, (int64_t)width }, err));
-    for (int i = 0; i < p->num_columns && status == 0; i++) {
-        const uni_table_column *column = uni_table_find(in, p->columns[i]);
-        free(scratch);
-        scratch = malloc(uni__stripe_scratch(column, dtype));
-        status = scratch == NULL ? uni__preprocess_no_memory(err)
-                                 : uni__stripe_put(column, dtype, uni_array_data(*out), at, width,
-                                                   rows, scratch, err);
-        at += uni__stripe_width(&column->field);
-    }
-    free(scratch);
+    UNI_TRY(uni__matrix_width_of(in, p->columns, p->num_columns, &width, err));
+    UNI_TRY(uni_array_new(out, dtype, 2,
+                          (const int64_t[]){ uni_table_num_rows(in), (int64_t)width }, err));
+    int status = uni__matrix_fill(in, p->columns, p->num_columns, *out, err);
     if (status < 0) {
         uni_error_prefix(err, "%s", p->class_->name);
         uni_array_unref(*out);
@@ -277,7 +268,7 @@ static int side_by_side(const uni_preprocessor *p, const uni_table *in, uni_dtyp
 
 static uni_dtype joined_dtype(const uni_preprocessor *p)
 {
-    int dtype = uni_dtype_from_name(uni_dict_get_string(p->options, "dtype", "float32"));
+    int dtype = uni__dtype_from_name(uni_dict_get_string(p->options, "dtype", "float32"));
     return dtype > 0 ? (uni_dtype)dtype : (uni_dtype)0;
 }
 
@@ -322,7 +313,8 @@ const uni__preprocess_class uni__concatenator = { .name = "Concatenator",
                                                   .check = concatenator_check,
                                                   .apply = concatenator_apply };
 
-/* Missing values (NaN) are passed over. The sum of squares is one of parts of the largest, which do not overflow. */
+/* Ignores missing values (NaN). Divides by the largest element before squaring, so that the sum
+ * does not overflow. */
 static double norm_of(const double *row, size_t width, const char *norm)
 {
     double largest = 0, sum = 0;
@@ -352,7 +344,7 @@ static int normalize_column(const uni_preprocessor *p, int index, const uni_tabl
     const uni_table_column *column = uni_table_find(in, p->columns[index]);
     const uint8_t *valid = column->valid != NULL ? uni_array_data(column->valid) : NULL;
     int64_t rows = uni_table_num_rows(in);
-    size_t width = uni__stripe_width(&column->field);
+    size_t width = uni__matrix_width(&column->field);
     UNI_TRY(new_like(out, column, rows, err));
     float *to = uni_array_data(out->values);
     for (size_t i = 0; i < (size_t)rows * width; i++) {

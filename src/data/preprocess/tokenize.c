@@ -1,6 +1,6 @@
 /*
  * tokenize.c - see tokenize.h. One reader turns a range of text into its canonical bytes, one at a
- * time; hashing, comparing, measuring and copying all go through it, so that they cannot differ.
+ * time. Hashing, comparing, measuring and copying all use it, so they cannot disagree.
  */
 #include "data/preprocess/tokenize.h"
 
@@ -24,7 +24,7 @@ static bool is_punctuation(char c)
 typedef struct reader {
     const uni__tokenizer *tokenizer;
     const char *at, *end, *character_end;
-    bool begun, space; /* a space is due before the next byte */
+    bool begun, space; /* space: a space is due before the next byte */
 } reader;
 
 static size_t character_size(const char *text, size_t size)
@@ -33,7 +33,7 @@ static size_t character_size(const char *text, size_t size)
     return length > 0 ? length : 1;
 }
 
-/* The next byte, or -1 at the end. */
+/* Returns the next byte, or -1 at the end. */
 static int next_byte(reader *r)
 {
     while (r->at < r->end) {
@@ -112,8 +112,8 @@ static bool is_empty(const uni__tokenizer *tokenizer, const char *token, const c
     return next_byte(&r) < 0;
 }
 
-/* The next word or character at or after `at`: [*begin, returned end), or NULL. What is only
- * punctuation has gone with it. */
+/* Finds the next word or character at or after `at`: [*begin, returned end), or NULL. Skips tokens
+ * that are only punctuation. */
 static const char *next_token(const uni__tokenizer *tokenizer, const char *at, const char *end,
                               const char **begin)
 {
@@ -137,7 +137,7 @@ static const char *next_token(const uni__tokenizer *tokenizer, const char *at, c
     return NULL;
 }
 
-/* All runs of `width` tokens: the begins of the last ones are remembered in a ring. */
+/* Visits all runs of `width` tokens; a ring holds where the last ones begin. */
 static int visit_runs(const uni__tokenizer *tokenizer, const char *text, size_t text_size,
                       int width, uni__visit_token visit, void *context)
 {

@@ -1,6 +1,7 @@
 /*
- * tokens.c - Tokenizer: text to the numbers of its words, by the tokenizer and the vocabulary that the engine's TextVectorization uses. 0 is padding, 1 an unknown word.
- * State: {"vocabulary": [words by falling frequency], "length": n}.
+ * tokens.c - Tokenizer: maps text to the numbers of its words, with the tokenizer and vocabulary of
+ * the engine's TextVectorization. 0 is padding, 1 an unknown word. State: {"vocabulary": [words by
+ * descending frequency], "length": n}.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 struct words {
     uni__tokenizer tokenizer;
     uni__vocabulary vocabulary;
-    int64_t length; /* of the longest text, or what was asked for */
+    int64_t length; /* of the longest text, or as configured */
 };
 
 static int read_options(const uni_preprocessor *p, uni__tokenizer *out, uni_error *err)

@@ -1,6 +1,6 @@
 /*
  * vocabulary.c - words and their numbers: a list, and a hash table of positions in it (open
- * addressing, at most half full). Made by one thread, then read by any.
+ * addressing, at most half full). Built by one thread, then read by any.
  */
 #include <stdlib.h>
 #include <string.h>

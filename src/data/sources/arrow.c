@@ -1,9 +1,10 @@
 /*
  * arrow.c - a record batch of the Arrow C data interface as a table.
  *
- * Numbers, large strings and large binaries are views of Arrow's own buffers: the batch is held by a counted holder that every such
- * array refers to, and released with the last of them, from whatever thread. Bools (bits in Arrow), 32-bit offsets and missing values are
- * converted. The memory is trusted as far as the interface asks for: its producer runs in this process.
+ * Numbers, large strings and large binaries are views of Arrow's own buffers. A reference-counted
+ * holder owns the batch; every such array refers to it, and the last one releases the batch, on any
+ * thread. Bools (bits in Arrow), 32-bit offsets and missing values are converted. The memory is
+ * trusted as far as the interface requires: its producer runs in this process.
  */
 #include <unisono/data_readers.h>
 
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/shared.h"
 #include "data/sources/arrow.h"
 
 typedef struct holder {
@@ -57,14 +59,15 @@ static uni_dtype dtype_of(const char *format)
         for (size_t i = 0; i < sizeof letters / sizeof letters[0]; i++)
             if (letters[i].letter == format[0])
                 return letters[i].dtype;
-    /* Times and durations are 64-bit numbers of their unit; dates 32-bit days or 64-bit milliseconds. */
+    /* Timestamps and durations are 64-bit counts of their unit; dates are 32-bit days or 64-bit
+     * milliseconds. */
     if (strncmp(format, "ts", 2) == 0 || strncmp(format, "tD", 2) == 0 ||
         strcmp(format, "tdm") == 0)
         return UNI_I64;
     return strcmp(format, "tdD") == 0 ? UNI_I32 : (uni_dtype)0;
 }
 
-/* `count` numbers from `begin` on: a view, or bits made bytes. */
+/* `count` numbers from `begin` on: a view, or bits expanded to bytes. */
 static int numbers(uni_array **out, holder *held, const struct ArrowArray *from, uni_dtype dtype,
                    int ndim, const int64_t *shape, int64_t begin, uni_error *err)
 {
@@ -84,7 +87,7 @@ static int numbers(uni_array **out, holder *held, const struct ArrowArray *from,
     return 0;
 }
 
-/* NaN in floating point numbers, `valid` in all others. */
+/* NaN for floating-point numbers, `valid` for all others. */
 static int missing(uni_table_column *column, const struct ArrowArray *from, int64_t rows,
                    uni_error *err)
 {
@@ -120,15 +123,15 @@ static int missing(uni_table_column *column, const struct ArrowArray *from, int6
     return 0;
 }
 
-/* Whether element `index` of the array is missing. */
+/* True if element `index` of the array is missing. */
 static bool is_missing(const struct ArrowArray *array, int64_t index)
 {
     return array->null_count != 0 && array->n_buffers > 0 && array->buffers[0] != NULL &&
            !bit(array->buffers[0], array->offset + index);
 }
 
-/* Elements that are missing inside of rows that are there: NaN, where the type has one. `items` has the elements [ends[row - 1], ends[row]) of each row, or `width` of them from
- * element `begin` on. */
+/* Writes NaN for missing elements inside rows that are present, if the type has NaN. A row's
+ * elements in `items` are given by `offsets`, or are `width` elements each, starting at `begin`. */
 static int missing_inside(uni_array **values, const struct ArrowArray *rows_of,
                           const struct ArrowArray *items, uni_dtype dtype, int64_t rows,
                           const int64_t *offsets, int64_t begin, int64_t width, uni_error *err)
@@ -163,7 +166,7 @@ static int missing_inside(uni_array **values, const struct ArrowArray *rows_of,
     return 0;
 }
 
-/* Offsets as 64-bit numbers. */
+/* Converts offsets to 64 bits. */
 static int offsets_of(uni_array **out, holder *held, const struct ArrowArray *from, bool large,
                       int64_t rows, uni_error *err)
 {
@@ -210,7 +213,7 @@ static int lists(uni_table_column *column, holder *held, const struct ArrowSchem
                           uni_array_data(column->offsets), 0, 0, err);
 }
 
-/* Fixed-size lists of fixed-size lists ... of numbers: tensors. */
+/* Nested fixed-size lists of numbers: tensors. */
 static int tensors(uni_table_column *column, holder *held, const struct ArrowSchema *type,
                    const struct ArrowArray *from, int64_t rows, uni_error *err)
 {
@@ -278,8 +281,8 @@ static int read_column(uni_table *table, holder *held, const struct ArrowSchema 
     return status < 0 ? uni_error_prefix(err, "column \"%s\"", column.field.name) : 0;
 }
 
-int uni_table_from_arrow(uni_table **out, const struct ArrowSchema *schema,
-                         struct ArrowArray *array, uni_error *err)
+int uni__table_from_arrow(uni_table **out, const struct ArrowSchema *schema,
+                          struct ArrowArray *array, uni_error *err)
 {
     int status = 0;
     *out = NULL;

@@ -1,6 +1,6 @@
 /*
- * arrow.h - the structs of the Arrow C data interface, as Arrow publishes them for copying (https://arrow.apache.org/docs/format/CDataInterface.html);
- * they are an ABI and never change.
+ * arrow.h - the structs of the Arrow C data interface, which Arrow publishes to be copied
+ * (https://arrow.apache.org/docs/format/CDataInterface.html). They are an ABI and never change.
  */
 #ifndef UNISONO_DATA_ARROW_H
 #define UNISONO_DATA_ARROW_H

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "data/sources/build.h"
+#include "base/options.h"
 
 #define MAX_FILE ((int64_t)2 << 30)
 
@@ -25,7 +26,7 @@ static int read_rows(void *self_, uni__reader *reader, const int64_t *rows, int6
     int status = 0;
     for (int64_t i = 0; i < count; i++)
         bytes += self->files->items[rows[i]].size;
-    /* Twice: room is shared among the columns, and names are short. */
+    /* More than the file sizes: the columns share the room, and paths are short. */
     UNI_TRY(
         uni__build_begin(&build, reader, self->schema, count, bytes * (self->paths ? 3 : 2), err));
     for (int64_t i = 0; i < count; i++) {
@@ -50,18 +51,6 @@ fail:
     return status;
 }
 
-static int read_range(void *self, uni__reader *reader, int64_t begin, int64_t end, uni_table **out,
-                      uni_error *err)
-{
-    int64_t *rows = uni__reader_scratch(reader, UNI__SCRATCH_BINARY_ROWS,
-                                        (size_t)(end - begin + 1) * sizeof *rows);
-    if (rows == NULL)
-        return uni_error_set(err, UNI_ENOMEM, "no memory for a list of files");
-    for (int64_t i = begin; i < end; i++)
-        rows[i - begin] = i;
-    return read_rows(self, reader, rows, end - begin, out, err);
-}
-
 static void row_place(void *self_, int64_t index, uni__place *out)
 {
     const uni__file *file = &((const binary *)self_)->files->items[index];
@@ -79,21 +68,20 @@ static void binary_free(void *self_)
 int uni_dataset_read_binary(uni_dataset **out, int num_paths, const char *const *paths,
                             const uni_binary_options *options, uni_error *err)
 {
-    static const uni__source_class class_ = { .name = "binary",
-                                              .read_range = read_range,
-                                              .read_rows = read_rows,
-                                              .place = row_place,
-                                              .free = binary_free };
+    *out = NULL;
+    UNI__OPTIONS(uni_binary_options, options, include_paths, err);
+    static const uni__source_class class_ = {
+        .name = "binary", .read_rows = read_rows, .place = row_place, .free = binary_free
+    };
     const uni_field fields[] = {
         { .name = "bytes", .kind = UNI_FIELD_BINARY, .dtype = UNI_U8 },
         { .name = "path", .kind = UNI_FIELD_STRING, .dtype = UNI_U8 },
     };
     int status = 0;
-    *out = NULL;
     binary *self = calloc(1, sizeof *self);
     if (self == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
-    self->paths = options != NULL && options->include_paths;
+    self->paths = options->include_paths;
     UNI_TRY_GOTO(uni__files_open(&self->files, num_paths, paths, NULL, err), fail);
     UNI_TRY_GOTO(uni__build_schema(&self->schema, fields, self->paths ? 2 : 1, err), fail);
     uni__source source = { .class_ = &class_,

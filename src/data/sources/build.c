@@ -1,5 +1,5 @@
 /*
- * build.c - tables made row by row (build.h). One thread.
+ * build.c - builds tables row by row (build.h). One thread.
  */
 #include "data/sources/build.h"
 
@@ -8,21 +8,15 @@
 #include <string.h>
 
 #include "data/sources/whole.h"
-
-static int64_t elements_of(const uni_field *field)
-{
-    int64_t count = 1;
-    for (int i = 0; i < field->ndim; i++)
-        count *= field->shape[i];
-    return count;
-}
+#include "data/table/matrix.h"
+#include "data/table/table.h"
 
 static int begin_column(uni__build *build, uni__build_column *column, int64_t text_bytes,
                         uni_error *err)
 {
     int64_t shape[UNI_MAX_DIMS] = { build->max_rows };
     const uni_field *field = &column->field;
-    column->row_elements = elements_of(field);
+    column->row_elements = (int64_t)uni__matrix_width(field);
     if (field->kind == UNI_FIELD_NUMBER) {
         for (int i = 0; i < field->ndim; i++)
             shape[i + 1] = field->shape[i];
@@ -104,7 +98,8 @@ static bool store_int(void *values, uni_dtype dtype, int64_t index, int64_t valu
     }
 }
 
-/* false: not a value of the type. Floating point columns take every number, rounded. */
+/* Returns false if the type cannot hold the value. Floating-point columns take every number,
+ * rounded. */
 static bool store(void *values, uni_dtype dtype, int64_t index, double value)
 {
     if (dtype == UNI_F32) {
@@ -115,7 +110,7 @@ static bool store(void *values, uni_dtype dtype, int64_t index, double value)
         ((double *)values)[index] = value;
         return true;
     }
-    /* Whole, and no more than a double has exactly at the ends of int64 (NaN is neither). */
+    /* Only integral values in the range of int64; NaN fails both tests. */
     if (!(value >= -0x1p63 && value < 0x1p63) || value != (double)(int64_t)value)
         return false;
     return store_int(values, dtype, index, (int64_t)value);
@@ -140,7 +135,7 @@ bool uni__build_put_float(uni__build *build, int column, int64_t index, double v
     return store(uni__build_row(build, column), build->columns[column].field.dtype, index, value);
 }
 
-/* ---- text, bytes and lists ---- */
+/* ---- strings, bytes and lists ---- */
 
 int uni__build_reserve(uni__build *build, int column, int64_t elements, void **out, uni_error *err)
 {
@@ -194,7 +189,7 @@ int uni__build_add_int(uni__build *build, int column, int64_t value, uni_error *
 
 /* ---- rows ---- */
 
-/* NaN in floating point columns; otherwise 0 or nothing, and not valid. */
+/* NaN in floating-point columns; otherwise 0 or empty, and not valid. */
 static int put_missing(uni__build *build, int column, uni_error *err)
 {
     uni__build_column *c = &build->columns[column];
@@ -275,31 +270,13 @@ fail:
     return status;
 }
 
-static int add_empty(uni_table *table, const uni_field *field, uni_error *err)
-{
-    int64_t shape[UNI_MAX_DIMS] = { 0 }, one = 1;
-    uni_table_column column = { .field = *field };
-    int status = 0, ndim = 1;
-    if (field->kind == UNI_FIELD_NUMBER)
-        for (; ndim <= field->ndim; ndim++)
-            shape[ndim] = field->shape[ndim - 1];
-    UNI_TRY_GOTO(uni_array_new(&column.values, field->dtype, ndim, shape, err), done);
-    if (field->kind != UNI_FIELD_NUMBER)
-        UNI_TRY_GOTO(uni_array_new(&column.offsets, UNI_I64, 1, &one, err), done);
-    status = uni_table_add(table, &column, err);
-done:
-    uni_array_unref(column.values);
-    uni_array_unref(column.offsets);
-    return status;
-}
-
 int uni__build_schema(uni_table **out, const uni_field *fields, int count, uni_error *err)
 {
     int status;
     *out = NULL;
     UNI_TRY(uni_table_new(out, 0, err));
     for (int i = 0; i < count; i++)
-        UNI_TRY_GOTO(add_empty(*out, &fields[i], err), fail);
+        UNI_TRY_GOTO(uni__table_add_field(*out, &fields[i], err), fail);
     return 0;
 fail:
     uni_table_unref(*out);

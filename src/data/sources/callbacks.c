@@ -1,11 +1,12 @@
-/* callbacks.c - a source of the user's own functions: indexed (read_range), split (read_block) or a stream (open, next, close). See data.h for their threads. */
+/* callbacks.c - a source made of user functions: indexed (read_range), split (read_block) or a
+ * stream (open, next, close). data.h says which threads call them. */
 #include <stdlib.h>
 #include <string.h>
-#include "data/dataset.h"
-#include "data/table.h"
+#include "data/plan/dataset.h"
+#include "data/table/table.h"
 
 /* Copies of ours. The names of blocks of one file are one. */
-static void free_copies(uni_source_callbacks *own)
+static void free_copies(uni_source_functions *own)
 {
     const char *const *files = own->block_files;
     for (int64_t i = 0; files != NULL && i < own->num_blocks; i++) {
@@ -19,20 +20,21 @@ static void free_copies(uni_source_callbacks *own)
 
 static void callbacks_free(void *self)
 {
-    uni_source_callbacks *own = self;
+    uni_source_functions *own = self;
     if (own->free != NULL)
         own->free(own->context);
     free_copies(own);
     free(own);
 }
 
-static const char *name_of(const uni_source_callbacks *own)
+static const char *name_of(const uni_source_functions *own)
 {
     return own->name != NULL ? own->name : "a source of callbacks";
 }
 
-/* What a user's function returned. One that fails without saying why would otherwise look like the end of the data. */
-static int returned(const uni_source_callbacks *own, int status, uni_error *err)
+/* What a user's function returned. One that fails without saying why would otherwise look like the
+ * end of the data. */
+static int returned(const uni_source_functions *own, int status, uni_error *err)
 {
     if (status < 0 && err != NULL && err->code == 0)
         return uni_error_set(err, UNI_EFUNCTION, "%s: the function failed (%d) without a message",
@@ -43,7 +45,7 @@ static int returned(const uni_source_callbacks *own, int status, uni_error *err)
 static int callbacks_range(void *self, uni__reader *reader, int64_t begin, int64_t end,
                            uni_table **out, uni_error *err)
 {
-    const uni_source_callbacks *own = self;
+    const uni_source_functions *own = self;
     *out = NULL;
     UNI_TRY(returned(own, own->read_range(own->context, begin, end, out, err), err));
     if (*out == NULL || uni_table_num_rows(*out) != end - begin) {
@@ -59,7 +61,7 @@ static int callbacks_range(void *self, uni__reader *reader, int64_t begin, int64
 static int callbacks_block(void *self, uni__reader *reader, int64_t block, uni_table **out,
                            uni_error *err)
 {
-    const uni_source_callbacks *own = self;
+    const uni_source_functions *own = self;
     *out = NULL;
     UNI_TRY(returned(own, own->read_block(own->context, block, out, err), err));
     int64_t got = *out != NULL ? uni_table_num_rows(*out) : -1;
@@ -76,7 +78,7 @@ static int callbacks_block(void *self, uni__reader *reader, int64_t block, uni_t
 static int callbacks_count(void *self, uni__reader *reader, int64_t block, int64_t *out,
                            uni_error *err)
 {
-    const uni_source_callbacks *own = self;
+    const uni_source_functions *own = self;
     if (own->block_rows != NULL) {
         *out = own->block_rows[block];
         return 0;
@@ -88,10 +90,10 @@ static int callbacks_count(void *self, uni__reader *reader, int64_t block, int64
     return 0;
 }
 
-/* Of a block: its rows in the file, whose blocks follow each other. */
+/* The rows of a block within its file; blocks of a file are contiguous. */
 static void callbacks_place(void *self, int64_t index, uni__place *out)
 {
-    const uni_source_callbacks *own = self;
+    const uni_source_functions *own = self;
     *out = (uni__place){ .begin = index, .end = index + 1, .rows = -1, .unit = "blocks" };
     if (own->read_range != NULL) {
         out->unit = "rows";
@@ -115,7 +117,7 @@ static void callbacks_place(void *self, int64_t index, uni__place *out)
 
 static int callbacks_open(void *self, void **cursor, uni_error *err)
 {
-    const uni_source_callbacks *own = self;
+    const uni_source_functions *own = self;
     *cursor = NULL;
     return own->open != NULL ? returned(own, own->open(own->context, cursor, err), err) : 0;
 }
@@ -123,7 +125,7 @@ static int callbacks_open(void *self, void **cursor, uni_error *err)
 static int callbacks_next(void *self, void *cursor, uni__reader *reader, uni_table **out,
                           uni_error *err)
 {
-    const uni_source_callbacks *own = self;
+    const uni_source_functions *own = self;
     *out = NULL;
     int more = returned(own, own->next(own->context, cursor, out, err), err);
     if (more > 0 && *out == NULL)
@@ -135,7 +137,7 @@ static int callbacks_next(void *self, void *cursor, uni__reader *reader, uni_tab
 
 static void callbacks_close(void *self, void *cursor)
 {
-    const uni_source_callbacks *own = self;
+    const uni_source_functions *own = self;
     if (own->close != NULL)
         own->close(own->context, cursor);
 }
@@ -151,7 +153,7 @@ static const uni__source_class callbacks_class = { .name = "callbacks",
                                                    .free = callbacks_free };
 
 /* The columns: of one row when the source is indexed, of the first table when it is not. */
-static int find_schema(uni_source_callbacks *own, uni_table **out, uni_error *err)
+static int find_schema(uni_source_functions *own, uni_table **out, uni_error *err)
 {
     uni_table *first = NULL;
     void *cursor = NULL;
@@ -173,7 +175,7 @@ static int find_schema(uni_source_callbacks *own, uni_table **out, uni_error *er
 }
 
 /* The names of files; on failure what was copied is there to be freed. */
-static int copy_files(uni_source_callbacks *own, uni_error *err)
+static int copy_files(uni_source_functions *own, uni_error *err)
 {
     const char *const *given = own->block_files;
     if (given == NULL)
@@ -190,7 +192,7 @@ static int copy_files(uni_source_callbacks *own, uni_error *err)
 }
 
 /* What is known of blocks: copies the numbers of their rows and their files. */
-static int describe_blocks(uni__source *source, uni_source_callbacks *own, uni_error *err)
+static int describe_blocks(uni__source *source, uni_source_functions *own, uni_error *err)
 {
     size_t size = (size_t)own->num_blocks * sizeof *own->block_rows;
     const int64_t *given = own->block_rows;
@@ -214,7 +216,7 @@ static int describe_blocks(uni__source *source, uni_source_callbacks *own, uni_e
     return 0;
 }
 
-int uni_dataset_from_callbacks(uni_dataset **out, const uni_source_callbacks *callbacks,
+int uni_dataset_from_functions(uni_dataset **out, const uni_source_functions *callbacks,
                                uni_error *err)
 {
     *out = NULL;
@@ -226,11 +228,12 @@ int uni_dataset_from_callbacks(uni_dataset **out, const uni_source_callbacks *ca
     if (callbacks->read_range != NULL && callbacks->num_rows < 0)
         return uni_error_set(err, UNI_EINVAL, "%s: a source of %lld rows", name_of(callbacks),
                              (long long)callbacks->num_rows);
-    uni_source_callbacks *own = malloc(sizeof *own);
+    uni_source_functions *own = malloc(sizeof *own);
     if (own == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a source");
     *own = *callbacks;
-    own->name = callbacks->name != NULL ? strdup(callbacks->name) : NULL; /* messages come later */
+    /* Needed for later messages. */
+    own->name = callbacks->name != NULL ? strdup(callbacks->name) : NULL;
     bool indexed = callbacks->read_range != NULL, split = !indexed && callbacks->read_block != NULL;
     uni__source source = { .class_ = &callbacks_class,
                            .self = own,
@@ -246,7 +249,7 @@ int uni_dataset_from_callbacks(uni_dataset **out, const uni_source_callbacks *ca
         status = find_schema(own, &source.schema, err);
     if (status < 0) {
         free_copies(own);
-        free(own); /* the context is the caller's when it fails */
+        free(own); /* on failure the context still belongs to the caller */
         return status;
     }
     return uni__dataset_from_source(out, &source, NULL, err);

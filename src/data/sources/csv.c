@@ -1,16 +1,18 @@
 /*
- * csv.c - CSV files as a source: plain ones are split into byte ranges, compressed ones are streams. See csv.h for the parts.
+ * csv.c - CSV files as a source: plain files are split into byte ranges, compressed ones are
+ * streams. csv.h lists the parts.
  */
 #include <stdlib.h>
 #include <string.h>
-#include "data/dataset.h"
+#include "data/plan/dataset.h"
 #include "data/sources/csv.h"
 #include "data/sources/decompress.h"
-#include "data/table.h"
+#include "data/table/table.h"
+#include "base/options.h"
 
 #define HEAD_BYTES ((size_t)256 << 10)
-#define WIDE_HEAD ((size_t)4 << 20) /* when types of the first rows did not hold in a small file */
-#define MAX_HEAD ((size_t)16 << 20) /* while not even one row is whole */
+#define WIDE_HEAD ((size_t)4 << 20) /* if a small file does not match the types of its first rows */
+#define MAX_HEAD ((size_t)16 << 20) /* while there is not even one whole row */
 #define STREAM_BYTES ((size_t)1 << 20)
 
 static void forget_columns(uni__csv *csv)
@@ -43,7 +45,7 @@ static void csv_free(void *self)
 
 /* ---- blocks ---- */
 
-/* The column's name in another file is that of the first; names that were given stand for all. */
+/* A column has the same name in all files; names given by the user apply to all of them. */
 static bool has_name(const uni__csv *csv, int column, const uni__csv_cell *cell)
 {
     const uni__csv_column *own = &csv->columns[column];
@@ -52,7 +54,7 @@ static bool has_name(const uni__csv *csv, int column, const uni__csv_cell *cell)
     return csv->named || (strlen(name) == size && memcmp(name, cell->begin, size) == 0);
 }
 
-/* Passes a file's header, which must be that of the first file. */
+/* Skips a file's header, which must match that of the first file. */
 static int pass_header(const uni__csv *csv, const char *path, const char **text, size_t *size,
                        uni_error *err)
 {
@@ -98,7 +100,7 @@ static int read_records(uni__csv *csv, uni__reader *reader, int64_t index, uni__
     if (block->begin == 0)
         UNI_TRY(pass_header(csv, path, text, size, err));
     *place = (uni__csv_place){ .path = path, .file = block->file, .offset = offset };
-    if (block->begin == 0) /* behind the header: its bytes may have been decoded to more */
+    if (block->begin == 0) /* after the header, whose bytes may have grown in decoding */
         place->line = uni__files_line_number(csv->files, block->file, offset) +
                       (int64_t)uni__csv_scanner()->count(begin, (size_t)(*text - begin), '\n');
     return 0;
@@ -125,7 +127,7 @@ static int csv_count_block(void *self, uni__reader *reader, int64_t index, int64
     const char *end = text + size;
     *out = 0;
     if (csv->short_rows == UNI_CSV_SKIP || csv->long_rows == UNI_CSV_SKIP) {
-        uni_table *table = NULL; /* which rows are left out is seen when they are read */
+        uni_table *table = NULL; /* skipped rows are only found by reading them */
         UNI_TRY(uni__csv_parse(csv, reader, &place, text, size, &table, err));
         *out = uni_table_num_rows(table);
         uni_table_unref(table);
@@ -154,29 +156,16 @@ static int64_t csv_num_places(void *self)
 /* ---- streams ---- */
 
 struct cursor {
-    uni__stream *stream;
-    int file, step; /* the next one, and how many further is the one after it */
-    bool first; /* of the file: the header is to come */
+    uni__file_cursor files;
+    bool first; /* the header of the file is still ahead */
 };
 
 static int csv_stream_open(void *self, void **out, uni_error *err)
 {
-    struct cursor *cursor = calloc(1, sizeof *cursor);
-    *out = cursor;
-    if (cursor == NULL)
-        return uni_error_set(err, UNI_ENOMEM, "no memory to read a CSV file");
-    cursor->step = 1;
-    return 0;
+    return uni__file_cursor_new(out, sizeof(struct cursor), err);
 }
 
-static void csv_stream_files(void *self, void *opaque, int first, int step)
-{
-    struct cursor *cursor = opaque;
-    cursor->file = first;
-    cursor->step = step;
-}
-
-/* Copies the lines to where a newline can be put behind them. */
+/* Copies the lines into a buffer that has room for a newline after them. */
 static int own_text(uni__reader *reader, const char **text, size_t size, uni_error *err)
 {
     char *copy = uni__reader_scratch(reader, UNI__SCRATCH_CSV_MEMORY, size + 1);
@@ -194,26 +183,21 @@ static int csv_stream_next(void *self, void *opaque, uni__reader *reader, uni_ta
     const uni__csv *csv = self;
     struct cursor *cursor = opaque;
     for (;;) {
-        if (cursor->stream == NULL) {
-            if (cursor->file >= csv->files->count)
-                return 0;
-            const char *path = csv->files->items[cursor->file].path;
-            UNI_TRY(uni__files_check(csv->files, cursor->file, err));
-            UNI_TRY(uni__stream_open(&cursor->stream, path, err));
-            cursor->file += cursor->step;
-            cursor->first = true;
-        }
-        const char *text = NULL, *path = uni__stream_path(cursor->stream);
+        int more = uni__file_cursor_next(&cursor->files, csv->files, err);
+        if (more <= 0)
+            return more;
+        cursor->first |= more == 1;
+        uni__stream *stream = cursor->files.stream;
+        const char *text = NULL, *path = uni__stream_path(stream);
         size_t size = 0;
         uni__csv_place place = { .path = path };
         char quote = csv->quote != UNI__CSV_NO_QUOTE ? (char)csv->quote : 0;
-        int status = uni__stream_lines(cursor->stream, STREAM_BYTES, quote, csv->delimiter, &text,
-                                       &size, &place.line, err);
+        int status = uni__stream_lines(stream, STREAM_BYTES, quote, csv->delimiter, &text, &size,
+                                       &place.line, err);
         if (status < 0)
-            UNI_TRY(uni__stream_pass_over(cursor->stream, reader, status, err));
+            UNI_TRY(uni__stream_pass_over(stream, reader, status, err));
         if (size == 0) {
-            uni__stream_close(cursor->stream);
-            cursor->stream = NULL;
+            uni__file_cursor_end_file(&cursor->files);
             continue;
         }
         UNI_TRY(own_text(reader, &text, size, err));
@@ -228,27 +212,20 @@ static int csv_stream_next(void *self, void *opaque, uni__reader *reader, uni_ta
     }
 }
 
-static void csv_stream_close(void *self, void *opaque)
-{
-    struct cursor *cursor = opaque;
-    uni__stream_close(cursor->stream);
-    free(cursor);
-}
-
 static const uni__source_class csv_class = { .name = "csv",
                                              .read_block = csv_read_block,
                                              .count_block = csv_count_block,
                                              .stream_open = csv_stream_open,
                                              .stream_next = csv_stream_next,
-                                             .stream_close = csv_stream_close,
-                                             .stream_files = csv_stream_files,
+                                             .stream_close = uni__file_cursor_free,
+                                             .stream_files = uni__file_cursor_choose,
                                              .num_places = csv_num_places,
                                              .place = csv_place,
                                              .free = csv_free };
 
 /* ---- opening ---- */
 
-/* The first bytes of the file that names and types are taken from; the caller frees them. */
+/* Reads the beginning of the file that defines names and types. The caller frees it. */
 static int read_head(const uni__csv *csv, size_t want, char **out, size_t *size, uni_error *err)
 {
     const char *path = csv->files->items[csv->first].path;
@@ -264,7 +241,7 @@ static int read_head(const uni__csv *csv, size_t want, char **out, size_t *size,
     return status;
 }
 
-/* The head in UTF-8, in memory of its own. */
+/* Converts the head to UTF-8, in memory of its own. */
 static int decode_head(const uni__csv *csv, char **head, size_t *size, uni_error *err)
 {
     if (csv->encoding == UNI__CSV_UTF8)
@@ -286,7 +263,7 @@ static bool has_a_row(const uni__csv *csv, const char *head, const char *end)
     return p < end && uni__csv_record_end(csv, p, end) < end;
 }
 
-/* As much of the file's beginning as has one row, at least. */
+/* Reads enough of the file's beginning to contain at least one row. */
 static int read_head_with_row(uni__csv *csv, size_t *want, char **out, size_t *size, uni_error *err)
 {
     while (csv->first + 1 < csv->files->count && csv->files->items[csv->first].size == 0)
@@ -301,7 +278,8 @@ static int read_head_with_row(uni__csv *csv, size_t *want, char **out, size_t *s
     }
 }
 
-/* Names and types, from a head that grows until every column has a value in it, or is as large as it may be. */
+/* Infers names and types from a head that grows until it has a value for every column, or reaches
+ * its limit. */
 static int infer(uni__csv *csv, const uni_csv_options *options, double *row_text, uni_error *err)
 {
     for (size_t want = csv->widens ? WIDE_HEAD : HEAD_BYTES;; want *= 8) {
@@ -339,7 +317,7 @@ static int make_schema(uni__csv *csv, uni_table **out, uni_error *err)
     return status;
 }
 
-/* Sizes of the source for those who plan with them. */
+/* Estimates sizes for planning. */
 static void estimate(uni__source *source, const uni__csv *csv, double row_text)
 {
     source->row_bytes = 0;
@@ -402,11 +380,13 @@ fail:
 int uni_dataset_read_csv(uni_dataset **out, int num_paths, const char *const *paths,
                          const uni_csv_options *options, uni_error *err)
 {
-    uni_csv_options o = options != NULL ? *options : (uni_csv_options){ 0 };
-    uni_error first = { 0 };
     *out = NULL;
+    UNI__OPTIONS(uni_csv_options, options, bad, err);
+    uni_csv_options o = *options;
+    uni_error first = { 0 };
     int status = read_csv(out, num_paths, paths, &o, false, &first);
-    /* A small file is read now, and if numbers further down are not those of the first rows, they can still become what they all are. */
+    /* A small file is read now. If later numbers do not fit the type of the first rows, the column
+     * can still be widened. */
     if (status == UNI_EFORMAT && o.infer_rows == 0 &&
         read_csv(out, num_paths, paths, &o, true, NULL) == 0)
         return 0;

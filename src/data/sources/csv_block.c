@@ -1,13 +1,18 @@
 /*
- * csv_block.c - whole records out of a byte range that was cut anywhere.
+ * csv_block.c - finds the whole records of a byte range that was cut anywhere.
  *
- * A record belongs to the block in which its first byte lies. At the beginning of a block it is not known whether the cut is inside of quotes, where
- * a newline ends nothing. Both possibilities are followed over the block's quotes: a quote opens a cell only behind a delimiter or a newline (elsewhere it is an
- * ordinary character: 5" pipe), and what closes one must be followed by a delimiter, a newline or another quote. In a file that keeps these rules
- * the true possibility never breaks them, so when one breaks them the other is true. Everything less than that is no proof (5", at the end of a plain
- * cell looks like the end of a quoted one): then the file is read from the last place of which the state is known up to the cut, and what
- * is found there is kept, so that all blocks together read the file at most once more. A block without quotes is taken to be outside of them; a quoted cell
- * that is longer than a block is refused where it begins. Any thread.
+ * A record belongs to the block that contains its first byte. At the beginning of a block it is
+ * unknown whether the cut is inside quotes, where a newline does not end a record. So both
+ * possibilities are followed over the quotes of the block. A quote opens a cell only after a
+ * delimiter or a newline; elsewhere it is an ordinary character (5" pipe). A closing quote must be
+ * followed by a delimiter, a newline or another quote. In a file that follows these rules the true
+ * possibility never breaks them, so if one breaks them, the other is true.
+ *
+ * Nothing less is proof: 5", at the end of a plain cell looks like the end of a quoted one. In that
+ * case the file is read from the last position with a known state up to the cut. The states found
+ * there are kept, so that all blocks together read the file at most once more. A block without
+ * quotes counts as outside; a quoted cell that is longer than a block is rejected where it begins.
+ * Any thread.
  */
 #include <pthread.h>
 #include <string.h>
@@ -16,7 +21,7 @@
 #define LONGEST_RECORD ((int64_t)128 << 20)
 #define LOOK_AHEAD ((int64_t)16 << 10)
 
-/* The end of the record in whose middle or at whose beginning (at_start) p is, outside of quotes. */
+/* The end of the record that contains p, or begins there (at_start), outside quotes. */
 static const char *record_end(const uni__csv *csv, const char *p, const char *end, bool at_start)
 {
     const uni__csv_scan *scan = uni__csv_scanner();
@@ -52,7 +57,7 @@ const char *uni__csv_head(const uni__csv *csv, const char *p, const char *end)
     return p;
 }
 
-/* How many of the bytes from p on are in the set. */
+/* Number of bytes from p on that are in the set. */
 static size_t span_of(const char *p, const char *end, const char *set)
 {
     const char *begin = p;
@@ -61,14 +66,15 @@ static size_t span_of(const char *p, const char *end, const char *set)
     return (size_t)(p - begin);
 }
 
-/* What the bytes before a place have made of it. */
+/* Parser state at a position, as determined by the bytes before it. */
 enum { UNKNOWN, CELL_START, PLAIN, QUOTED, QUOTE_IN_QUOTED };
 
 /* One possibility, followed from quote to quote. */
 struct possibility {
-    bool quoted; /* now */
-    bool broken; /* a closing quote with text behind it: not in a file that keeps the rules */
-    const char *behind; /* quotes before it are dealt with */
+    bool quoted; /* the current state */
+    /* Text after a closing quote, which a file that follows the rules does not have. */
+    bool broken;
+    const char *behind; /* quotes before this are done */
 };
 
 static void follow(const uni__csv *csv, struct possibility *one, const char *p, const char *end)
@@ -86,7 +92,7 @@ static void follow(const uni__csv *csv, struct possibility *one, const char *p, 
     }
 }
 
-/* The first quote, or NULL. */
+/* Finds the first quote, or NULL. */
 static const char *find_quote(const uni__csv *csv, const char *p, const char *end)
 {
     return csv->quote != UNI__CSV_NO_QUOTE ? memchr(p, csv->quote, (size_t)(end - p)) : NULL;
@@ -127,7 +133,7 @@ static int step(const uni__csv *csv, int state, const char *text, size_t size)
     return state;
 }
 
-/* Reads up to the block, cell by cell, from the last block of its file of which the state is known. */
+/* Reads up to the block, cell by cell, from the last block of its file whose state is known. */
 static int state_by_reading(uni__csv *csv, int64_t index, uni__reader *reader, int *state,
                             uni_error *err)
 {
@@ -142,7 +148,7 @@ static int state_by_reading(uni__csv *csv, int64_t index, uni__reader *reader, i
         known--;
     if (csv->blocks[known].begin == 0)
         csv->states[known] = CELL_START;
-    int64_t mark = 0; /* a byte order mark is no part of a cell */
+    int64_t mark = 0; /* a byte order mark is not part of a cell */
     if (csv->blocks[known].begin < 3 && csv->files->items[file].size >= 3) {
         status = uni__files_pread(csv->files, file, 0, memory, 3, err);
         mark = status == 0 && memcmp(memory, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
@@ -167,7 +173,8 @@ static int state_by_reading(uni__csv *csv, int64_t index, uni__reader *reader, i
     return status;
 }
 
-/* The first record that begins at or behind the block's begin; text[0] is the byte before it. */
+/* Finds the first record that begins in or after the block; text[0] is the byte before the
+ * block. */
 static int find_first(uni__csv *csv, int64_t index, uni__reader *reader, const char *text,
                       const char *end, const char **first, uni_error *err)
 {
@@ -175,7 +182,7 @@ static int find_first(uni__csv *csv, int64_t index, uni__reader *reader, const c
     if (state == UNKNOWN)
         UNI_TRY(state_by_reading(csv, index, reader, &state, err));
     const char *p = text + 1;
-    if (state == QUOTE_IN_QUOTED && p < end && *p == csv->quote) { /* the other half */
+    if (state == QUOTE_IN_QUOTED && p < end && *p == csv->quote) { /* the second half of a pair */
         state = QUOTED;
         p++;
     }
@@ -183,7 +190,7 @@ static int find_first(uni__csv *csv, int64_t index, uni__reader *reader, const c
         *first = text[0] == '\n' ? p : record_end(csv, p, end, state == CELL_START);
         return 0;
     }
-    /* In quotes: a newline right before the cut was one of them. */
+    /* Inside quotes: a newline right before the cut is part of the cell. */
     const char *close = memchr(p, csv->quote, (size_t)(end - p));
     while (close != NULL && close + 1 < end && close[1] == csv->quote)
         close = memchr(close + 2, csv->quote, (size_t)(end - close - 2));
@@ -191,7 +198,8 @@ static int find_first(uni__csv *csv, int64_t index, uni__reader *reader, const c
     return 0;
 }
 
-/* A block that begins among the empty lines before the header: the header is the first block's. */
+/* A block that begins in the empty lines before the header: the header belongs to the first
+ * block. */
 static int pass_late_header(const uni__csv *csv, const uni__block *block, const char *text,
                             const char *end, const char **first, uni_error *err)
 {
@@ -225,7 +233,7 @@ static int read_bytes(const uni__csv *csv, const uni__block *block, int64_t begi
     return uni__files_pread(csv->files, block->file, begin, *text, (size_t)(end - begin), err);
 }
 
-/* The next block has the quoted cell's middle alone, and would take it for rows. */
+/* The next block would contain only the middle of the quoted cell and take it for rows. */
 static int check_length(const uni__csv *csv, const uni__block *block, const char *limit,
                         const char *last, uni_error *err)
 {
@@ -250,11 +258,17 @@ int uni__csv_read_block(uni__csv *csv, int64_t index, uni__reader *reader, char 
         int64_t stop = block->end + extra < file_size ? block->end + extra : file_size;
         UNI_TRY(read_bytes(csv, block, begin, stop, reader, text, err));
         const char *end = *text + (stop - begin), *first = *text;
-        const char *limit = *text + (block->end - begin); /* records that begin before it */
+        /* The block's records begin before this. */
+        const char *limit = *text + (block->end - begin);
         if (block->begin > 0) {
             UNI_TRY(find_first(csv, index, reader, *text, end, &first, err));
             UNI_TRY(pass_late_header(csv, block, *text, end, &first, err));
-        } else { /* with the first record of the file in any case */
+            if (first >= limit) { /* inside a record, which its own block reads */
+                *offset = block->end;
+                *size = 0;
+                return 0;
+            }
+        } else { /* always includes the first record of the file */
             first = uni__csv_head(csv, *text, end);
             limit = first < limit ? limit : first < end ? first + 1 : end;
         }
@@ -266,7 +280,8 @@ int uni__csv_read_block(uni__csv *csv, int64_t index, uni__reader *reader, char 
             while (last < limit)
                 last = uni__csv_record_end(csv, last, end);
         }
-        /* The last record (or the rest of one that began before) may go on behind what was read. */
+        /* The last record, or the rest of one that began earlier, may continue beyond what was
+         * read. */
         bool complete = stop == file_size || (last < end) ||
                         (last == end && last > first && last[-1] == '\n' && last > limit);
         if (!complete)

@@ -1,4 +1,5 @@
-/* csv_cell.c - cells that are not plain numbers: quotes, missing values, spaces, inf, true and false. Any thread. */
+/* csv_cell.c - cells that are not plain numbers: quotes, missing values, spaces, inf, true and
+ * false. Any thread. */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -31,7 +32,7 @@ bool uni__csv_cell_at(const uni__csv *csv, const char *p, const char *end, char 
         }
         if (p + 1 >= end || p[1] != csv->quote)
             break;
-        memcpy(to, from, (size_t)(p + 1 - from)); /* with one of the two */
+        memcpy(to, from, (size_t)(p + 1 - from)); /* including one of the two quotes */
         to += p + 1 - from;
         from = p + 2;
         doubled = true;
@@ -43,7 +44,7 @@ bool uni__csv_cell_at(const uni__csv *csv, const char *p, const char *end, char 
         out->end = to + (p - from);
     }
     p++;
-    /* Text behind the closing quote is kept out; RFC 4180 has none. */
+    /* Rejects text after the closing quote, as RFC 4180 does. */
     out->next = p < end && *p == '\r' && p + 1 < end && p[1] == '\n' ? p + 1 : p;
     return out->next >= end || *out->next == csv->delimiter || *out->next == '\n';
 }
@@ -58,7 +59,8 @@ bool uni__csv_is_null(const uni__csv *csv, const uni__csv_cell *cell)
     return false;
 }
 
-/* The cell without spaces around it as a C string; false when it is empty or too long for a number. */
+/* Copies the cell without surrounding spaces as a C string. Returns false if it is empty or too
+ * long for a number. */
 static bool trimmed(const uni__csv_cell *cell, char *out, size_t room)
 {
     const char *begin = cell->begin, *end = cell->end;
@@ -71,7 +73,8 @@ static bool trimmed(const uni__csv_cell *cell, char *out, size_t room)
         return false;
     memcpy(out, begin, size);
     out[size] = 0;
-    /* What strtod takes but data does not mean: hexadecimal numbers and nan(...). It would not see what is behind a zero byte. */
+    /* Rejects what strtod accepts but data does not mean: hexadecimal numbers and nan(...). strtod
+     * would also stop at a NUL byte. */
     return memchr(out, 0, size) == NULL && strpbrk(out, "xXpP(") == NULL;
 }
 

@@ -1,19 +1,21 @@
 /*
- * csv_infer.c - the names and types of columns, from the head of a file. A type holds when every cell of the head fits it: whole numbers, numbers,
- * true and false, or text. A column has one type in all batches, so that whole numbers of which some are missing are floating point (NaN), as pandas has them, where that is exact, and
- * text otherwise; so is true and false. Types that the user gave are taken as they are. Runs once, when the dataset is made.
+ * csv_infer.c - infers names and types of columns from the head of a file. A type holds if every
+ * cell of the head fits it: integers, numbers, bools, or text. A column has the same type in all
+ * batches. Integers of which some are missing therefore become floating point (NaN), as in pandas,
+ * if that is exact, and text otherwise; bools likewise. Types that the user gave are taken as they
+ * are. Runs once, when the dataset is created.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/text.h"
 #include "data/sources/csv.h"
-#include "data/sources/csv_number.h"
+#include "data/sources/decimal.h"
 
-#define EXACT ((int64_t)1 << 53) /* whole numbers up to here are exact as floating point */
+#define EXACT ((int64_t)1 << 53) /* integers up to here are exact as doubles */
 #define DEFAULT_ROWS 1000
 
-/* As pandas has them. */
+/* As in pandas. */
 static const char *const default_nulls[] = { "",         "#N/A", "#N/A N/A", "#NA",    "-1.#IND",
                                              "-1.#QNAN", "-NaN", "-nan",     "1.#IND", "1.#QNAN",
                                              "<NA>",     "N/A",  "NA",       "NULL",   "NaN",
@@ -26,12 +28,12 @@ static const char *path_of(const uni__csv *csv)
 
 /* What the cells of a column have been so far. */
 struct guess {
-    bool whole, natural, digits, real,
-        flag; /* still possible: int64, uint64, a whole number of any size ... */
-    bool any; /* a cell that is not missing */
-    bool missing; /* one that is */
-    bool inexact; /* a whole number that a double does not hold */
-    bool known; /* the first rows had a value: those behind them do not count */
+    /* Still possible: int64, uint64, an integer of any size, floating point, bool. */
+    bool whole, natural, digits, real, flag;
+    bool any; /* some cell has a value */
+    bool missing; /* some cell is missing */
+    bool inexact; /* some integer is not exact as a double */
+    bool known; /* the first rows had a value; later rows do not count */
 };
 
 static void look_at(const uni__csv *csv, const uni__csv_cell *cell, struct guess *guess)
@@ -53,7 +55,8 @@ static void look_at(const uni__csv *csv, const uni__csv_cell *cell, struct guess
     guess->flag = guess->flag && cell->end - cell->begin > 1 && uni__csv_bool(cell, &flag);
 }
 
-/* The same of a plain number that still fits the guess, which most cells are. Returns what is behind it; NULL: look closer. */
+/* The same for a plain number that still fits the guess, as most cells do. Returns the end of the
+ * number, or NULL to look closer. */
 static const char *look_at_number(const uni__csv *csv, const char *p, const char *end,
                                   struct guess *guess)
 {
@@ -73,7 +76,7 @@ static const char *look_at_number(const uni__csv *csv, const char *p, const char
     return next;
 }
 
-/* A record that the user wants to be left out says nothing about types. */
+/* A record that the user wants skipped does not affect types. */
 static bool is_left_out(const uni__csv *csv, const char *p, const char *end, char *buffer)
 {
     if (csv->short_rows != UNI_CSV_SKIP && csv->long_rows != UNI_CSV_SKIP)
@@ -89,7 +92,7 @@ static bool is_left_out(const uni__csv *csv, const char *p, const char *end, cha
            (fields > csv->num_columns && csv->long_rows == UNI_CSV_SKIP);
 }
 
-/* The cells of a record; only_new: of columns that had no value so far. */
+/* Looks at the cells of a record; only_new: of columns that had no value so far. */
 static void look_at_record(const uni__csv *csv, const char *p, const char *end,
                            struct guess *guesses, bool only_new, char *buffer)
 {
@@ -100,7 +103,7 @@ static void look_at_record(const uni__csv *csv, const char *p, const char *end,
         guess = only_new && guess->known ? &ignored : guess;
         uni__csv_cell cell = { .next = look_at_number(csv, p, end, guess) };
         if (cell.next == NULL && !uni__csv_cell_at(csv, p, end, buffer, &cell)) {
-            *guess = (struct guess){ .any = true }; /* its end is not here: text */
+            *guess = (struct guess){ .any = true }; /* its end is not in the head: text */
             return;
         }
         if (cell.begin != NULL && guess != &ignored)
@@ -114,7 +117,8 @@ static void look_at_record(const uni__csv *csv, const char *p, const char *end,
     }
 }
 
-/* Rows of the head; a last one that is cut off by its end is not looked at, unless it is the end of the file. Returns what is behind them. */
+/* Looks at rows of the head and returns what follows them. Ignores a last row that is cut off,
+ * unless the file ends there. */
 static const char *look_at_rows(const uni__csv *csv, const char *p, const char *end, int64_t rows,
                                 struct guess *guesses, bool only_new, char *buffer)
 {
@@ -141,16 +145,16 @@ static const uni_field *given_type(const uni_csv_options *options, const char *n
     return NULL;
 }
 
-/* The type that all cells have. */
+/* The type that fits all cells. */
 static void guess_type(uni_field *field, const struct guess *guess, const uni_csv_options *options,
                        bool all)
 {
     uni_dtype real = options->float_dtype != 0 ? options->float_dtype : UNI_F64;
-    bool masked = options->masks || !guess->missing; /* what is missing has a place beside it */
-    /* Whole numbers that no int64 holds (identifiers) are not rounded to floating point. */
+    bool masked = options->masks || !guess->missing; /* a mask marks missing values */
+    /* Integers too large for int64 (identifiers) are not rounded to floating point. */
     bool large = !guess->whole && guess->digits;
     field->kind = UNI_FIELD_NUMBER;
-    if (!guess->any && !all) /* empty as far as was looked: text holds whatever comes */
+    if (!guess->any && !all) /* no value seen so far: text holds any value to come */
         *field = (uni_field){ .name = field->name, .kind = UNI_FIELD_STRING, .dtype = UNI_U8 };
     else if (!guess->any || (guess->real && !guess->whole && !large))
         field->dtype = real;
@@ -215,7 +219,7 @@ static int set_nulls(uni__csv *csv, const uni_csv_options *options, uni_error *e
                : uni_error_set(err, UNI_ENOMEM, "no memory for a CSV file");
 }
 
-/* Types of the first rows, of which numbers may become wider by those behind. */
+/* Starts with the types of the first rows and widens numbers by the rows after them. */
 static int widen(uni__csv *csv, const uni_csv_options *options, const struct guess *guesses,
                  uni_error *err)
 {

@@ -1,12 +1,12 @@
 /*
- * csv_names.c - the columns of a CSV file by name: those of its header, or the user's, what becomes of names that come twice or are empty, and which columns are
- * wanted. Runs once, when the dataset is made.
+ * csv_names.c - the column names of a CSV file: from its header or the user, how duplicate and
+ * empty names are resolved, and which columns are wanted. Runs once, when the dataset is created.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/text.h"
-#include "data/name_index.h"
+#include "data/table/name_index.h"
 #include "data/sources/csv.h"
 
 static const char *path_of(const uni__csv *csv)
@@ -24,7 +24,7 @@ static int add_column(uni__csv *csv, char *name, uni_error *err)
                              "%s:1: more than %d columns; is the delimiter right ('%c')?",
                              path_of(csv), UNI__CSV_MAX_COLUMNS, csv->delimiter);
     }
-    if ((count & (count - 1)) == 0) /* 0, 1, 2, 4 ...: grows to the next power of two */
+    if ((count & (count - 1)) == 0) /* 0, 1, 2, 4 ...: grow to the next power of two */
         columns = reallocarray(columns, count > 0 ? 2 * count : 1, sizeof *columns);
     if (columns != NULL)
         csv->columns = columns;
@@ -36,7 +36,7 @@ static int add_column(uni__csv *csv, char *name, uni_error *err)
     return 0;
 }
 
-/* What the first record cannot have. */
+/* Rejects cells that cannot be a column name. */
 static int check_name(const uni__csv *csv, const uni__csv_cell *cell, int column, uni_error *err)
 {
     size_t size = (size_t)(cell->end - cell->begin);
@@ -70,9 +70,9 @@ static int take_given_names(uni__csv *csv, const char *const *given, uni_error *
     return 0;
 }
 
-/* ---- names that come twice ---- */
+/* ---- duplicate names ---- */
 
-/* All names of the file, and those that were made. */
+/* All names of the file, and those already made up. */
 struct names {
     const char **list;
     size_t count;
@@ -93,7 +93,7 @@ static int add_name(struct names *names, const char *name, uni_error *err)
     return 0;
 }
 
-/* "x.1", or the first number behind it that is free. */
+/* "x.1", or with the next free number. */
 static int rename_column(uni__csv_column *column, const struct names *file,
                          const struct names *taken, uni_error *err)
 {
@@ -111,13 +111,13 @@ static int rename_column(uni__csv_column *column, const struct names *file,
     return 0;
 }
 
-/* As pandas: an empty name is "Unnamed: 3", the second x is x.1. */
+/* As in pandas: an empty name becomes "Unnamed: 3", the second x becomes x.1. */
 static int rename_duplicates(uni__csv *csv, uni_error *err)
 {
     size_t room = (size_t)csv->num_columns + 1;
     struct names file = { .list = calloc(room, sizeof(char *)) };
     struct names taken = { .list = calloc(room, sizeof(char *)) };
-    char **originals = calloc(room, sizeof(char *)); /* that file.list has */
+    char **originals = calloc(room, sizeof(char *)); /* the names in file.list */
     int status = file.list != NULL && taken.list != NULL && originals != NULL
                      ? 0
                      : uni_error_set(err, UNI_ENOMEM, "no memory for the names of columns");
@@ -187,9 +187,9 @@ int uni__csv_read_names(uni__csv *csv, const uni_csv_options *options, const cha
     return status;
 }
 
-/* ---- the columns that are wanted ---- */
+/* ---- selected columns ---- */
 
-/* Its place; -1: there is none, -2: there are two. */
+/* Returns the column's position; -1: not found, -2: ambiguous. */
 static int find_column(const uni__csv *csv, const char *name)
 {
     int found = -1;

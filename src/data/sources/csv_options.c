@@ -1,11 +1,13 @@
 /*
- * csv_options.c - what the user says about a CSV file: options by their words (for the command, configurations and Python), which of them go together, and text in
- * other encodings than UTF-8. Options are read when the dataset is made; bytes are converted by any thread.
+ * csv_options.c - CSV options: parses them from words (for the command, configurations and Python),
+ * checks combinations, and converts other encodings to UTF-8. Options are read when the dataset is
+ * created; any thread converts text.
  */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include "data/shared.h"
 #include "base/text.h"
 #include "data/sources/csv.h"
 
@@ -31,7 +33,7 @@ static int find_word(const char *name, const char *value, const struct word *wor
     return uni_error_set(err, UNI_EINVAL, "%s \"%s\": must be one of %s", name, value, list);
 }
 
-/* One character, also by its name. */
+/* A single character, or its name. */
 static int character_of(const char *name, const char *value, char *out, uni_error *err)
 {
     static const char *const tabs[] = { "\t", "\\t", "tab" };
@@ -48,8 +50,8 @@ static int character_of(const char *name, const char *value, char *out, uni_erro
     return 0;
 }
 
-int uni_csv_options_set(uni_csv_options *options, const char *name, const char *value,
-                        uni_error *err)
+int uni__csv_options_set(uni_csv_options *options, const char *name, const char *value,
+                         uni_error *err)
 {
     static const struct word rows[] = { { "error", UNI_CSV_ERROR },
                                         { "skip", UNI_CSV_SKIP },
@@ -85,9 +87,9 @@ int uni_csv_options_set(uni_csv_options *options, const char *name, const char *
     return 0;
 }
 
-/* ---- what goes together ---- */
+/* ---- combinations ---- */
 
-/* Tabs where the first file is called so: the letters mean nothing else. */
+/* Tabs if the first file has such a suffix: it has no other meaning. */
 static bool is_tsv(const char *path)
 {
     static const char *const suffixes[] = { ".tsv", ".tab", ".tsv.gz", ".tsv.zst" };
@@ -173,7 +175,7 @@ bool uni__csv_is_ascii(const char *text, size_t size)
     return (all & 0x8080808080808080u) == 0;
 }
 
-/* Of bytes 0x80 to 0x9f; the five that have no character are controls, as in browsers. */
+/* Bytes 0x80 to 0x9f. The five without a character are control characters, as in browsers. */
 static const uint16_t cp1252[32] = {
     0x20ac, 0x81,   0x201a, 0x192,  0x201e, 0x2026, 0x2020, 0x2021, 0x2c6,  0x2030, 0x160,
     0x2039, 0x152,  0x8d,   0x17d,  0x8f,   0x90,   0x2018, 0x2019, 0x201c, 0x201d, 0x2022,

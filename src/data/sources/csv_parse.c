@@ -1,6 +1,7 @@
 /*
- * csv_parse.c - records to columns in one pass. A plain number is converted where it stands and tells by its end where the next cell begins; only cells that
- * are something else are looked at a second time (csv_cell.c). Room for rows is the number of newlines, counted first. Any thread.
+ * csv_parse.c - parses records into columns in one pass. A plain number is converted in place, and
+ * its end is where the next cell begins; only other cells are looked at a second time (csv_cell.c).
+ * The newlines are counted first, which bounds the rows. Any thread.
  */
 #include <math.h>
 #include <stdio.h>
@@ -8,11 +9,11 @@
 #include <string.h>
 #include "base/text.h"
 #include "data/sources/csv.h"
-#include "data/sources/csv_number.h"
+#include "data/sources/decimal.h"
 #include "data/sources/whole.h"
-#include "data/table.h"
+#include "data/table/table.h"
 
-/* What a cell becomes; one case of the switch in parse_cell each. */
+/* What a cell becomes; each has a case in parse_cell. */
 enum target { SKIP, FLOAT64, FLOAT32, INT64, NARROW_INT, BOOL, STRING };
 
 struct text_cell {
@@ -20,13 +21,13 @@ struct text_cell {
     int64_t size;
 };
 
-/* A column in the making. */
+/* A column under construction. */
 struct making {
     enum target target;
     uni_dtype dtype;
     uni_array *values; /* numbers */
     void *data;
-    uni_array *valid; /* made with the first missing value */
+    uni_array *valid; /* created with the first missing value */
     struct text_cell *cells; /* strings: a part of parse->cells */
 };
 
@@ -36,9 +37,10 @@ struct parse {
     const uni__csv_place *place;
     const char *text, *end;
     struct making *columns; /* of the file */
-    uni_array *cells; /* of all columns of strings: one buffer, however many there are */
+    uni_array *cells; /* of all string columns: one buffer, however many there are */
     int64_t row, capacity;
-    char *unquoted; /* cells whose quotes were doubled, one behind the other; NULL until needed */
+    /* Unquoted cells that had doubled quotes, one after another; NULL until needed. */
+    char *unquoted;
     size_t unquoted_size;
     bool ascii; /* no byte of the text is above 127 */
 };
@@ -67,7 +69,7 @@ static enum target target_of(const uni__csv_column *column)
 
 static const char missing_words[] = "missing, which its type cannot say";
 
-/* 0: the row is skipped. The line is found only when it is told. */
+/* Returns 0 if the row is skipped. Computes the line number only for a message. */
 static int bad(struct parse *parse, uni_error *err, const char *at, int column, const char *what,
                const uni__csv_cell *cell)
 {
@@ -108,7 +110,7 @@ static int set_missing(struct parse *parse, struct making *making, uni_error *er
     return 0;
 }
 
-/* Space for a cell of at most `size` bytes whose quotes are undone. */
+/* Space for an unquoted cell, at most as large as the text. */
 static char *unquoting_space(struct parse *parse)
 {
     if (parse->unquoted == NULL)
@@ -117,10 +119,11 @@ static char *unquoting_space(struct parse *parse)
     return parse->unquoted != NULL ? parse->unquoted + parse->unquoted_size : NULL;
 }
 
-/* What store_slow says besides errors. */
+/* Results of store_slow besides errors. */
 enum { NO_NUMBER = 0, STORED, NO_PLACE };
 
-/* A missing number. NO_PLACE: the column has one type in all batches, which cannot tell. */
+/* Stores a missing number. NO_PLACE: the column's type, the same in all batches, cannot represent
+ * it. */
 static int store_missing(struct parse *parse, struct making *making, uni_error *err)
 {
     if (making->target == FLOAT64) {
@@ -141,7 +144,7 @@ static int store_missing(struct parse *parse, struct making *making, uni_error *
     return STORED;
 }
 
-/* A number cell that is not plain. */
+/* Stores a number cell that is not plain. */
 static int store_slow(struct parse *parse, struct making *making, const uni__csv_cell *cell,
                       uni_error *err)
 {
@@ -177,7 +180,8 @@ static const char *const wanted_words[] = { [FLOAT64] = "not a number",
                                                         "as latin-1"),
                                             [SKIP] = "" };
 
-/* The cell at p the slow way. Returns what is behind it; NULL with *status 0: a bad row that is skipped, or negative. */
+/* Parses the cell at p the slow way and returns what follows. NULL: a bad row that is skipped
+ * (*status 0), or an error. */
 static const char *slow_cell(struct parse *parse, int column, const char *p, int *status,
                              uni_error *err)
 {
@@ -212,7 +216,7 @@ static const char *slow_cell(struct parse *parse, int column, const char *p, int
     return NULL;
 }
 
-/* A double that lies exactly between two floats was perhaps rounded there: the text decides. */
+/* A double exactly between two floats may itself have been rounded: then the text decides. */
 static inline bool is_float_tie(double value)
 {
     uint64_t bits;
@@ -264,7 +268,7 @@ static inline const char *parse_cell(struct parse *parse, int column, const char
 
 /* ---- rows ---- */
 
-/* A row without a value in this column: 1, or 0 and negative as bad(). */
+/* Fills a column that the row lacks. Returns 1, or the result of bad(). */
 static int fill_cell(struct parse *parse, int column, const char *p, uni_error *err)
 {
     struct making *making = &parse->columns[column];
@@ -283,7 +287,8 @@ static int fill_cell(struct parse *parse, int column, const char *p, uni_error *
                             : bad(parse, err, p, column, missing_words, &cell);
 }
 
-/* A row whose last field is number `column`, or that goes on behind the last (more). Returns what is behind the row; NULL: it is left out, or bad. */
+/* Handles a row that ends with field `column`, or that has more fields than columns (more). Returns
+ * what follows the row; NULL: skipped, or bad. */
 static const char *other_fields(struct parse *parse, int column, const char *p, const char *next,
                                 bool more, int *status, uni_error *err)
 {
@@ -315,7 +320,7 @@ static const char *other_fields(struct parse *parse, int column, const char *p, 
     return NULL;
 }
 
-/* One record at p. Returns the next one; NULL: bad, as above. */
+/* Parses one record at p. Returns the next; NULL: bad, as above. */
 static const char *parse_record(struct parse *parse, const char *p, int *status, uni_error *err)
 {
     const uni__csv *csv = parse->csv;
@@ -340,7 +345,7 @@ static int parse_records(struct parse *parse, uni_error *err)
     while (p < parse->end) {
         if (parse->row % ASK_EVERY == 0)
             UNI_TRY(uni__reader_is_wanted(parse->reader, err));
-        if (*p == '\n' || (*p == '\r' && p[1] == '\n')) { /* an empty line is no row */
+        if (*p == '\n' || (*p == '\r' && p[1] == '\n')) { /* an empty line is not a row */
             p += *p == '\r' ? 2 : 1;
             continue;
         }
@@ -352,7 +357,7 @@ static int parse_records(struct parse *parse, uni_error *err)
         if (next != NULL) {
             parse->row++;
             p = next;
-        } else { /* skipped: what it left behind is written over, but for missing marks */
+        } else { /* skipped: its values are overwritten, except for missing marks */
             parse->unquoted_size = unquoted;
             for (int i = 0; i < parse->csv->num_columns; i++) {
                 if (parse->columns[i].valid != NULL)

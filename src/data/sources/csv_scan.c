@@ -1,6 +1,6 @@
 /*
- * csv_scan.c - counting a byte, finding the next of a few: plain loops, and the same 32 bytes at a time. The plain ones stay beside the fast ones, as
- * what they are tested against. Any thread.
+ * csv_scan.c - counts a byte, and finds the next of a few bytes: plain loops, and AVX2 versions
+ * that handle 32 bytes at a time. The plain loops remain as the reference for tests. Any thread.
  */
 #include <string.h>
 #include "data/sources/csv.h"
@@ -30,7 +30,7 @@ __attribute__((target("avx2"))) static size_t count_avx2(const char *text, size_
     const __m256i wanted = _mm256_set1_epi8(c);
     size_t count = 0, i = 0;
     while (i + 32 <= size) {
-        /* Byte counters hold 255 hits. */
+        /* Byte counters overflow after 255 hits. */
         __m256i sums = _mm256_setzero_si256();
         for (int k = 0; k < 255 && i + 32 <= size; k++, i += 32) {
             __m256i bytes = _mm256_loadu_si256((const __m256i *)(const void *)(text + i));

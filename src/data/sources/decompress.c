@@ -1,9 +1,9 @@
 /*
  * decompress.c - streams of bytes and lines from files that may be compressed (decompress.h).
  *
- * One buffer of compressed bytes and, for lines, one of plain text: what is behind the last newline
- * is carried over to the next call. Newlines are counted as they go by, so that messages have the
- * line. Belongs to one thread.
+ * One buffer holds compressed bytes and, for lines, a second one holds plain text. The text after
+ * the last newline is carried over to the next call. Newlines are counted as they pass, so that
+ * messages can give the line. Belongs to one thread.
  */
 #include "data/sources/decompress.h"
 
@@ -18,24 +18,25 @@
 #include "data/sources/codec_plugin.h"
 
 #define INPUT_BYTES ((size_t)256 << 10)
-/* A few bytes of a compressed file can be a line of any length: what is held of one, with its copies, fits a dataset's budget (256 MiB). */
+/* A few bytes of a compressed file can expand to a line of any length. This limit keeps a line and
+ * its copies within a dataset's budget (256 MiB). */
 #define MAX_LINE ((size_t)32 << 20)
 #define BEHIND 64
 
 struct uni__stream {
     char *path;
     int fd;
-    const uni__codec_plugin *codec; /* NULL: as it is */
+    const uni__codec_plugin *codec; /* NULL: not compressed */
     void *state;
     uint8_t *input; /* compressed */
     const uint8_t *at;
     size_t left;
     bool open_member, file_end;
-    uni_error failure; /* what stands behind the bytes that could be read; without the path */
-    /* lines */
+    uni_error failure; /* What follows the bytes that could be read; without the path. */
+    /* Lines only. */
     char *text;
-    size_t capacity, size, used; /* used: handed out by the call before */
-    int64_t line; /* of text[0] */
+    size_t capacity, size, used; /* used: returned by the previous call */
+    int64_t line; /* line number of text[0] */
 };
 
 static const struct kind {
@@ -146,7 +147,7 @@ static int read_some(uni__stream *stream, void *out, size_t size, size_t *got, u
     return 0;
 }
 
-/* One step of the codec, with input where it has none. *done: the file and its last member ended. */
+/* Runs the codec once, reading input if it has none. *done: the file and its last member ended. */
 static int inflate_some(uni__stream *stream, uint8_t **out, size_t *room, bool *done,
                         uni_error *err)
 {
@@ -174,7 +175,7 @@ static int inflate_some(uni__stream *stream, uint8_t **out, size_t *room, bool *
     return 0;
 }
 
-/* What ended the bytes before their end, with the place: a line, or 0. */
+/* Reports why the data ended early, with its location: a line, or 0. */
 static int tell_failure(const uni__stream *stream, int64_t line, uni_error *err)
 {
     const uni_error *failure = &stream->failure;
@@ -221,10 +222,11 @@ int uni__stream_pass_over(const uni__stream *stream, uni__reader *reader, int st
                            "%s", stream->failure.message);
 }
 
-/* Where a look at CSV stands; the rules are those of csv_block.c. */
+/* Parser state for CSV; the rules are those of csv_block.c. */
 enum { CELL_START, PLAIN, QUOTED, QUOTE_IN_QUOTED };
 
-/* Behind the last newline that ends a line, or 0; *state is carried from piece to piece. */
+/* Returns the position after the last newline that ends a line, or 0; *state carries over from
+ * piece to piece. */
 static size_t last_line_end(const char *text, size_t begin, size_t size, char quote, char delimiter,
                             int *state)
 {
@@ -292,7 +294,7 @@ int uni__stream_lines(uni__stream *stream, size_t want, char quote, char delimit
             end = stream->size;
         if (end > 0 || last)
             break;
-        if (got < room) /* no whole line before what cannot be read */
+        if (got < room) /* no whole line before the unreadable part */
             return tell_failure(stream, stream->line, err);
         if (stream->capacity >= MAX_LINE)
             return uni_error_set(err, UNI_ELIMIT, "%s:%lld: a line of more than %zu MiB%s",
@@ -304,4 +306,48 @@ int uni__stream_lines(uni__stream *stream, size_t want, char quote, char delimit
     *text = stream->text;
     *size = end;
     return 0;
+}
+
+/* ---- one file after the other ---- */
+
+int uni__file_cursor_new(void **out, size_t size, uni_error *err)
+{
+    uni__file_cursor *cursor = calloc(1, size);
+    *out = cursor;
+    if (cursor == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a stream");
+    cursor->step = 1;
+    return 0;
+}
+
+void uni__file_cursor_choose(void *self, void *cursor_, int first, int step)
+{
+    uni__file_cursor *cursor = cursor_;
+    cursor->file = first;
+    cursor->step = step;
+}
+
+void uni__file_cursor_free(void *self, void *cursor)
+{
+    if (cursor != NULL)
+        uni__file_cursor_end_file(cursor);
+    free(cursor);
+}
+
+int uni__file_cursor_next(uni__file_cursor *cursor, const uni__files *files, uni_error *err)
+{
+    if (cursor->stream != NULL)
+        return 2;
+    if (cursor->file >= files->count)
+        return 0;
+    UNI_TRY(uni__files_check(files, cursor->file, err));
+    UNI_TRY(uni__stream_open(&cursor->stream, files->items[cursor->file].path, err));
+    cursor->file += cursor->step;
+    return 1;
+}
+
+void uni__file_cursor_end_file(uni__file_cursor *cursor)
+{
+    uni__stream_close(cursor->stream);
+    cursor->stream = NULL;
 }

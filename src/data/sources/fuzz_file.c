@@ -1,7 +1,8 @@
 /*
- * fuzz_file.c - whole files of a format through its reader: whatever the bytes are, the file is read or refused with a sentence, its rows are counted as they are read, and nothing is
- * read outside of what is there. Built once for each FORMAT. Libraries of others (zlib, zstd, SQLite, the image decoders) are the installed ones; what is fuzzed is what is done with
- * what they give.
+ * fuzz_file.c - feeds whole files of a format to its reader. Whatever the bytes are, the file is
+ * read or rejected with a message, the count matches the rows, and no access is out of bounds.
+ * Built once per FORMAT. Third-party libraries (zlib, zstd, SQLite, the image decoders) are the
+ * installed ones; the target is the code that handles their output.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@ static const char suffix[] = ".png";
 static const char suffix[] = ".tfrecord";
 #endif
 
-/* `choice` chooses options where the format has some. */
+/* `choice` selects options if the format has some. */
 static int open_file(uni_dataset **out, const char *path, uint8_t choice, uni_error *err)
 {
 #if FORMAT == IDX
@@ -89,12 +90,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_file(path, name, data + 1, size - 1);
     int status = open_file(&dataset, path, data[0], &err);
     if (status == 0)
-        status = uni_dataset_take(dataset, MAX_ROWS, &table, &err);
+        status = uni_dataset_take(&table, dataset, MAX_ROWS, &err);
     FUZZ_PROMISE(status == 0 || (err.code == status && err.message[0] != 0));
-    /* The plug-in is built with the target: without it nothing would be tried. */
+    /* The plug-in is built with the target: without it nothing would be tested. */
     FUZZ_PROMISE(status != UNI_EUNSUPPORTED || strstr(err.message, "UNISONO_PLUGINS") == NULL);
     if (status == 0 && uni_table_num_rows(table) < MAX_ROWS &&
-        uni_dataset_count(dataset, &rows, &err) == 0)
+        uni_dataset_count(&rows, dataset, &err) == 0)
         FUZZ_PROMISE(rows == uni_table_num_rows(table));
     uni_table_unref(table);
     uni_dataset_unref(dataset);

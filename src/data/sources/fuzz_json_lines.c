@@ -1,6 +1,7 @@
 /*
- * fuzz_json_lines.c - JSON lines: columns are found, and every line is read. The scanner must accept what the library's own JSON reader accepts (which also
- * refuses keys that are there twice and whole numbers beyond 64 bits), and what was read must be a table that fits its schema.
+ * fuzz_json_lines.c - JSON lines: infers the columns and reads every line. The scanner must accept
+ * whatever the library's own JSON reader accepts (which also rejects duplicate keys and integers
+ * beyond 64 bits), and the result must be a table that matches its schema.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "base/fuzz.h"
 #include "data/sources/json_infer.h"
 #include "data/sources/json_scan.h"
-#include "data/source.h"
+#include "data/sources/source.h"
 
 static void check_against_tree(const char *text, size_t size)
 {
@@ -54,7 +55,5 @@ size_t fuzz_sample(uint8_t *out, size_t room)
     static const char sample[] =
         "{\"a\": 1, \"b\": -2.5e3, \"s\": \"x\\u00e9\\n\", \"v\": [[1, 2], [3, 4.5]], \"l\": []}\n"
         "{\"a\": null, \"b\": true, \"s\": \"\xc3\xa9\", \"v\": [[1, 2], [3, 4]], \"l\": [7]}\n";
-    size_t size = sizeof sample - 1 < room ? sizeof sample - 1 : room;
-    memcpy(out, sample, size);
-    return size;
+    return fuzz_copy(out, room, sample, sizeof sample - 1);
 }

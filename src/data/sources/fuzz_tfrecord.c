@@ -1,5 +1,6 @@
 /*
- * fuzz_tfrecord.c - frames and Examples of TFRecord from any bytes: lengths, sums, finding records, features and their values, and idx headers.
+ * fuzz_tfrecord.c - TFRecord frames and Examples from any bytes: lengths, checksums, finding
+ * records, features and their values; and idx headers.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,9 @@
 /*
- * idx.c - the files of MNIST and its like as an indexed source: one column a file.
+ * idx.c - files of MNIST and similar datasets as an indexed source: one column per file.
  *
- * A file, big-endian: two zero bytes, the element type (8 uint8, 9 int8, 11 int16, 12 int32, 13 float, 14 double), the number of dimensions, a u32
- * for each, the elements. Rows are read with pread; a compressed file is unpacked once, when it is opened. Any thread.
+ * File format, big-endian: two zero bytes, the element type (8 uint8, 9 int8, 11 int16, 12 int32,
+ * 13 float, 14 double), the number of dimensions, a u32 for each, the elements. Rows are read with
+ * pread; a compressed file is unpacked once, when it is opened. Any thread.
  */
 #include <unisono/data_readers.h>
 
@@ -20,12 +21,12 @@
 
 typedef struct idx_column {
     uni__idx_header header;
-    uni_array *unpacked; /* of a compressed file: all of it, in our byte order */
+    uni_array *unpacked; /* contents of a compressed file, in native byte order */
 } idx_column;
 
 typedef struct idx {
     uni__files *files;
-    idx_column *columns; /* one a file */
+    idx_column *columns; /* one per file */
     uni_table *schema;
     int64_t num_rows;
 } idx;
@@ -57,7 +58,7 @@ int uni__idx_header_read(uni__idx_header *header, const uint8_t *bytes, size_t s
 
 void uni__idx_swap(void *data, uni_dtype dtype, size_t bytes)
 {
-    size_t width = bytes > 0 ? uni_dtype_size(dtype) : 0; /* no rows: no memory either */
+    size_t width = bytes > 0 ? uni_dtype_size(dtype) : 0; /* no rows need no memory */
     if (width == 2)
         for (uint16_t *at = data, *end = at + bytes / 2; at < end; at++)
             *at = __builtin_bswap16(*at);
@@ -75,7 +76,7 @@ static int pread_rows(int fd, const char *path, const uni__idx_header *header, c
                       int64_t begin, int64_t count, char *to, uni_error *err)
 {
     int64_t chunk = rows != NULL ? 1 : count; /* a range in one call */
-    if (header->row_bytes == 0) /* and nowhere to put it */
+    if (header->row_bytes == 0) /* nothing to store */
         return 0;
     for (int64_t i = 0; i < count; i += chunk) {
         int64_t row = rows != NULL ? rows[i] : begin;
@@ -164,7 +165,7 @@ static int unpack(idx_column *column, uni__stream *stream, uni_error *err)
                              uni__stream_path(stream), got, size);
     if (got < size)
         return uni__stream_read(stream, uni_array_data(column->unpacked), size, &got, err);
-    /* The end of the file proves what was read: its sum, and that there is no more. */
+    /* Reading past the end verifies the checksum and that no data follows. */
     UNI_TRY(uni__stream_read(stream, &(char){ 0 }, 1, &got, err));
     if (got > 0)
         return uni_error_set(err, UNI_EFORMAT,

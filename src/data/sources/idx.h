@@ -11,9 +11,9 @@ typedef struct uni__idx_header {
     int64_t row_bytes, data_bytes;
 } uni__idx_header;
 
-/* 0, or -1 when the bytes do not begin with one. */
+/* Returns 0, or -1 if the bytes do not begin with an idx header. */
 int uni__idx_header_read(uni__idx_header *header, const uint8_t *bytes, size_t size);
-/* Between the file's byte order and ours. */
+/* Converts between the file's byte order and ours. */
 void uni__idx_swap(void *data, uni_dtype dtype, size_t bytes);
 
 #endif

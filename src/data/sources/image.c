@@ -1,7 +1,7 @@
 /*
- * image.c - JPEG and PNG files as rows. Without bad rows to skip an indexed source (a file a row); when bad ones are skipped the files are
- * read in blocks of 16, because a block may have fewer rows than files. Which library decodes a file is decided by its first bytes, not by its
- * name. Any thread.
+ * image.c - JPEG and PNG files as rows. This is an indexed source with one file per row. If bad
+ * rows are skipped, files are read in blocks of 16 instead, because a block may have fewer rows
+ * than files. A file's first bytes, not its name, decide which library decodes it. Any thread.
  */
 #include <unisono/data_readers.h>
 
@@ -14,12 +14,13 @@
 #include "data/sources/build.h"
 #include "data/sources/image_pixels.h"
 #include "data/sources/image_plugin.h"
+#include "base/options.h"
 
 #define FILES_A_BLOCK 16
 #define MAX_FILE ((int64_t)128 << 20)
-#define LARGE ((size_t)8 << 20) /* decoded: such images are decoded one at a time */
-#define MOST                                                                                       \
-    ((size_t)224 << 20) /* of memory for one: what is left of a dataset's budget holds the rows */
+#define LARGE ((size_t)8 << 20) /* decoded size from which images are decoded one at a time */
+/* Memory limit for one image; the rest of a dataset's budget holds the rows. */
+#define MOST ((size_t)224 << 20)
 
 typedef struct images {
     uni__files *files;
@@ -44,7 +45,8 @@ static const uni__plugin png = { .file = "libunisono-png.so",
                                  .purpose = "reading PNG images",
                                  .packages = "the Debian package libpng16-16" };
 
-/* 1: *decoder and *size, 0: bad (why), negative: no library. */
+/* Returns 1 with *decoder and *size, 0 if the image is bad (why), or an error if the library is
+ * missing. */
 static int look_at(const uint8_t *bytes, size_t count, const uni__image_plugin **decoder,
                    uni__image_size *size, char *why, uni_error *err)
 {
@@ -82,7 +84,7 @@ static int load(const uni__files *files, int64_t file, uni__reader *reader, cons
     return uni__files_pread(files, (int)file, 0, to, (size_t)item->size, err);
 }
 
-/* 1, 0 bad, negative an error. work: bytes for scaling; 0: the size is ours. */
+/* Returns 1, 0 if the image is bad, or an error. work: bytes for scaling; 0: no scaling. */
 static int decode_into(const images *self, uni__reader *reader, const uint8_t *bytes, size_t count,
                        const uni__image_plugin *decoder, const uni__image_size *size, size_t work,
                        uint8_t *out, char *why, uni_error *err)
@@ -109,7 +111,7 @@ static int decode_into(const images *self, uni__reader *reader, const uint8_t *b
     return 1;
 }
 
-/* Decoded, with our channels and size, into `out`: 1, 0 bad, negative an error. */
+/* Decodes into `out` with our channels and size. Returns 1, 0 if the image is bad, or an error. */
 static int decode(const images *self, uni__reader *reader, const uint8_t *bytes, size_t count,
                   uint8_t *out, char *why, uni_error *err)
 {
@@ -181,15 +183,15 @@ static int put_image(const images *self, uni__build *build, int64_t file, uni_er
     return uni__build_end_row(build, err);
 }
 
-static int read_files(const images *self, uni__reader *reader, const int64_t *rows, int64_t begin,
-                      int64_t count, uni_table **out, uni_error *err)
+static int read_rows(void *self, uni__reader *reader, const int64_t *rows, int64_t count,
+                     uni_table **out, uni_error *err)
 {
     uni__build build;
     int status = 0;
-    UNI_TRY(uni__build_begin(&build, reader, self->schema, count, count * 64, err));
+    UNI_TRY(uni__build_begin(&build, reader, ((images *)self)->schema, count, count * 64, err));
     for (int64_t i = 0; i < count; i++) {
         UNI_TRY_GOTO(uni__reader_is_wanted(reader, err), fail);
-        UNI_TRY_GOTO(put_image(self, &build, rows != NULL ? rows[i] : begin + i, err), fail);
+        UNI_TRY_GOTO(put_image(self, &build, rows[i], err), fail);
     }
     return uni__build_finish(&build, out, err);
 fail:
@@ -197,25 +199,14 @@ fail:
     return status;
 }
 
-static int read_range(void *self, uni__reader *reader, int64_t begin, int64_t end, uni_table **out,
-                      uni_error *err)
-{
-    return read_files(self, reader, NULL, begin, end - begin, out, err);
-}
-
-static int read_rows(void *self, uni__reader *reader, const int64_t *rows, int64_t count,
-                     uni_table **out, uni_error *err)
-{
-    return read_files(self, reader, rows, 0, count, out, err);
-}
-
 static int read_block(void *self_, uni__reader *reader, int64_t block, uni_table **out,
                       uni_error *err)
 {
     images *self = self_;
-    int64_t begin = block * FILES_A_BLOCK, end = begin + FILES_A_BLOCK;
-    end = end < self->files->count ? end : self->files->count;
-    return read_files(self, reader, NULL, begin, end - begin, out, err);
+    int64_t rows[FILES_A_BLOCK], count = 0, first = block * FILES_A_BLOCK;
+    for (; count < FILES_A_BLOCK && first + count < self->files->count; count++)
+        rows[count] = first + count;
+    return read_rows(self, reader, rows, count, out, err);
 }
 
 static void row_place(void *self_, int64_t index, uni__place *out)
@@ -240,7 +231,7 @@ static void images_free(void *self_)
     free(self);
 }
 
-/* ---- labels: the folders' names, sorted ---- */
+/* ---- labels: the sorted folder names ---- */
 
 static char *folder_of(const char *path)
 {
@@ -258,7 +249,8 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Each file's folder, and the different ones in order. Both lists and their strings are the caller's (free_names). */
+/* Lists each file's folder, and the distinct folders in order. The caller owns both lists and their
+ * strings (free_names). */
 static int find_folders(const uni__files *files, char ***folders, char ***different, size_t *count,
                         uni_error *err)
 {
@@ -327,9 +319,9 @@ int uni_image_labels(uni_value **out, int num_paths, const char *const *paths, u
     return status;
 }
 
-/* ---- making one ---- */
+/* ---- constructors ---- */
 
-/* The first good image says what is not given. */
+/* The first good image defines what the options leave open. */
 static int look_at_first(images *self, bool skip, uni_error *err)
 {
     char why[UNI__IMAGE_WHY_SIZE + 100] = "";
@@ -352,7 +344,7 @@ static int look_at_first(images *self, bool skip, uni_error *err)
         self->height = size.height;
         self->width = size.width;
     }
-    if (self->channels == 0) /* grey with alpha is shown as RGBA */
+    if (self->channels == 0) /* grey with alpha becomes RGBA */
         self->channels = size.channels == 2 ? 4 : size.channels;
 done:
     uni__reader_free(reader);
@@ -383,17 +375,16 @@ static int make_schema(images *self, const uni_image_options *o, uni_error *err)
 int uni_dataset_read_images(uni_dataset **out, int num_paths, const char *const *paths,
                             const uni_image_options *options, uni_error *err)
 {
-    static const uni__source_class indexed = { .name = "images",
-                                               .read_range = read_range,
-                                               .read_rows = read_rows,
-                                               .place = row_place,
-                                               .free = images_free };
+    *out = NULL;
+    UNI__OPTIONS(uni_image_options, options, bad, err);
+    static const uni__source_class indexed = {
+        .name = "images", .read_rows = read_rows, .place = row_place, .free = images_free
+    };
     static const uni__source_class blocks = {
         .name = "images", .read_block = read_block, .place = block_place, .free = images_free
     };
-    uni_image_options o = options != NULL ? *options : (uni_image_options){ 0 };
+    uni_image_options o = *options;
     int status = 0;
-    *out = NULL;
     if ((o.height > 0) != (o.width > 0) || o.height < 0 || o.width < 0 ||
         o.height > UNI__IMAGE_MAX_SIDE || o.width > UNI__IMAGE_MAX_SIDE || o.channels < 0 ||
         o.channels == 2 || o.channels > 4)

@@ -1,6 +1,6 @@
 /*
- * image_pixels.c - channels and sizes of images (image_pixels.h). Two passes: columns into floats, then rows; a weight for every source pixel that an
- * output pixel sees.
+ * image_pixels.c - converts channels and sizes of images (image_pixels.h). Two passes, columns into
+ * floats and then rows, with a weight for every source pixel that contributes to an output pixel.
  */
 #include "data/sources/image_pixels.h"
 
@@ -27,7 +27,7 @@ void uni__pixels_convert(const uint8_t *from, int from_channels, uint8_t *to, in
     }
 }
 
-/* Which source pixels an output pixel sees. */
+/* Finds the source pixels that contribute to an output pixel. */
 static void span(int index, double scale, int size, int *first, int *count, double *centre,
                  double *support)
 {
@@ -79,7 +79,7 @@ void uni__pixels_resize(const uint8_t *from, int height, int width, int channels
                 float sum = 0;
                 for (int i = 0; i < count; i++)
                     sum += taps[i] * source[(size_t)i * (size_t)channels];
-                /* Pillow rounds between the passes, too. */
+                /* Pillow also rounds between the passes. */
                 rows[(size_t)y * row_size + (size_t)(x * channels + c)] = floorf(sum + 0.5f);
             }
     }

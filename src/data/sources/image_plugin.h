@@ -1,6 +1,7 @@
 /*
- * image_plugin.h - what libunisono and its plug-ins for images agree on: libunisono-jpeg.so (TurboJPEG) and libunisono-png.so (libpng) have one table
- * each. They know nothing of libunisono. Used by this folder only.
+ * image_plugin.h - the interface between libunisono and its image plug-ins: libunisono-jpeg.so
+ * (TurboJPEG) and libunisono-png.so (libpng) export one table each and use no symbol of libunisono.
+ * For this folder only.
  */
 #ifndef UNISONO_DATA_IMAGE_PLUGIN_H
 #define UNISONO_DATA_IMAGE_PLUGIN_H
@@ -16,16 +17,17 @@
 
 typedef struct uni__image_size {
     int width, height;
-    int channels; /* as decode gives them: 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA */
-    size_t needs; /* bytes that the decoder allocates besides the pixels; 0: a few rows */
+    int channels; /* as decoded: 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA */
+    size_t needs; /* Bytes that the decoder allocates besides the pixels; 0: a few rows. */
 } uni__image_size;
 
 typedef struct uni__image_plugin {
     int version;
     const char *name; /* "JPEG" */
-    /* 0, or -1 with a reason. Any thread. */
+    /* Returns 0, or -1 with a reason. Any thread. */
     int (*size)(const uint8_t *bytes, size_t count, uni__image_size *size, char *why);
-    /* 8 bits a channel, rows one after the other, into width * height * channels bytes as `size` said. */
+    /* Decodes to 8 bits per channel, rows contiguous, into the width * height * channels bytes that
+     * `size` reported. */
     int (*decode)(const uint8_t *bytes, size_t count, const uni__image_size *size, uint8_t *out,
                   char *why);
 } uni__image_plugin;

@@ -1,5 +1,6 @@
 /*
- * images_test.c - folders of images in orders other than that of their files: every row is the image of its own file, scaled, whichever thread decodes it.
+ * images_test.c - folders of images in an order other than that of the files: every row is the
+ * scaled image of its own file, whichever thread decodes it.
  */
 #include <unisono/data_readers.h>
 
@@ -10,7 +11,7 @@
 #define SCALED 32 /* of the rows */
 #define IMAGES 40
 
-/* ---- a PNG of one colour, by the text of its format ---- */
+/* ---- a PNG of one colour, written from the format's specification ---- */
 
 static uint32_t crc32_of(const uint8_t *bytes, size_t size)
 {
@@ -59,7 +60,7 @@ static size_t make_png(uint8_t *out, uint8_t grey)
     return (size_t)(put_chunk(to, "IEND", NULL, 0) - out);
 }
 
-/* The image of file number i is grey 5 * i + 1. */
+/* The image of file number i has grey level 5 * i + 1. */
 static uni_dataset *folder_of_images(const char *dir, bool rescale)
 {
     uint8_t png[512];
@@ -92,7 +93,7 @@ static int number_of(const uni_table *table, int64_t row)
     return atoi(text + offsets[row + 1] - strlen("000.png"));
 }
 
-/* One epoch of one shard; counts the images, which must be those of their files. */
+/* Reads one epoch of one shard and checks that each image matches its file; counts the images. */
 static void check_epoch(uni_dataset *dataset, int shard, int shards, bool rescale, int *seen)
 {
     uni_dataset_iterator *it = NULL;
@@ -101,7 +102,7 @@ static void check_epoch(uni_dataset *dataset, int shard, int shards, bool rescal
         &it, dataset, &(uni_data_options){ .batch_size = 7, .shard = shard, .num_shards = shards },
         &failure));
     int more;
-    while ((more = uni_dataset_iterator_next(it, &batch, &failure)) > 0) {
+    while ((more = uni_dataset_iterator_next(&batch, it, &failure)) > 0) {
         for (int64_t row = 0; row < uni_table_num_rows(batch); row++) {
             int number = number_of(batch, row);
             seen[number]++;

@@ -1,6 +1,7 @@
 /*
- * jpeg_plugin.c - libunisono-jpeg.so: JPEG images for src/data (image_plugin.h) by TurboJPEG, whose errors are values (libjpeg's own handler
- * would end the process). Damaged and cut-off images are errors, not grey areas. Any thread.
+ * jpeg_plugin.c - libunisono-jpeg.so: decodes JPEG images for src/data (image_plugin.h) with
+ * TurboJPEG, which returns errors where libjpeg's default handler would exit the process. Corrupt
+ * and truncated images are errors, not grey areas. Any thread.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,12 +18,13 @@ static int failed(tjhandle handle, char *why)
     return -1;
 }
 
-/* The coefficients of a progressive image are all held until its last scan. Its frame header comes before the first scan. */
+/* A progressive image needs all its coefficients in memory until its last scan. Its frame header
+ * comes before the first scan. */
 static size_t needs_of(const uint8_t *bytes, size_t count, const uni__image_size *size)
 {
     for (size_t at = 2; at + 4 <= count && bytes[at] == 0xff;) {
         uint8_t marker = bytes[at + 1];
-        if (marker == 0xff) { /* fill */
+        if (marker == 0xff) { /* fill byte */
             at++;
             continue;
         }

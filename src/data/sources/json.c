@@ -1,6 +1,6 @@
 /*
- * json.c - JSON lines as a source: columns by the keys of the first lines (json_infer.c), then every line straight into its columns, without
- * a tree. Any thread.
+ * json.c - JSON lines as a source: columns come from the keys of the first lines (json_infer.c),
+ * then every line is parsed directly into its columns, without a tree. Any thread.
  */
 #include <unisono/data_readers.h>
 
@@ -11,13 +11,15 @@
 #include "data/sources/json_infer.h"
 #include "data/sources/json_scan.h"
 #include "data/sources/lines.h"
+#include "base/options.h"
 
 #define HEAD_BYTES ((size_t)1 << 20)
 #define MAX_LIST ((size_t)64 << 20)
 
-/* ---- one line into the columns ---- */
+/* ---- parsing a line into columns ---- */
 
-/* Numbers of a list into a tensor of the column's shape; false with a problem. */
+/* Reads a list's numbers into a tensor of the column's shape. On failure returns false and sets the
+ * problem. */
 static const char not_of_type[] =
     "a number that the column's type does not have (a fraction, or too large); the type was given, "
     "or taken from the first lines: give it (types), or let more be looked at (infer_rows)";
@@ -52,7 +54,7 @@ static bool fill_tensor(uni__json_scan *scan, uni__build *build, int column, int
     return more == 0;
 }
 
-/* 1 good, 0 bad, negative: no memory. */
+/* Returns 1, 0 if the line is bad, or an error (out of memory). */
 static int fill_list(uni__json_scan *scan, uni__build *build, int column, uni_error *err)
 {
     uni__json_token token;
@@ -82,7 +84,7 @@ static int put_string(uni__build *build, int column, const uni__json_token *toke
     return 0;
 }
 
-/* A value that fits its column of scalars. */
+/* Stores a scalar that fits its column. */
 static int put_scalar(uni__json_scan *scan, uni__build *build, int column, uni_error *err)
 {
     uni_dtype dtype = build->columns[column].field.dtype;
@@ -137,7 +139,7 @@ static int put_value(uni__json_scan *scan, uni__build *build, int column, uni_er
                                          : fill_tensor(scan, build, column, 0, &next);
 }
 
-/* The column of a key; most rows have them in the order of the columns. */
+/* Finds the column of a key. Most rows have their keys in column order. */
 static int column_of(const uni__build *build, const uni__json_token *key, int guess)
 {
     if (guess < build->num_columns) {
@@ -148,7 +150,7 @@ static int column_of(const uni__build *build, const uni__json_token *key, int gu
     return uni__build_find(build, key->text, key->size);
 }
 
-/* 1 good, 0 bad (the scanner says why), negative: an error. */
+/* Returns 1, 0 if the line is bad (the scanner says why), or an error. */
 static int put_line(uni__json_scan *scan, uni__build *build, uni__json_names *names, uni_error *err)
 {
     uni__json_token key, passed;
@@ -240,7 +242,7 @@ static const uni__lines_format json_lines = {
     .name = "json", .parse = parse, .count = count, .free = format_free
 };
 
-/* A file that is one list of objects. */
+/* Reads a file that is a single list of objects. */
 static int read_list(uni_dataset **out, const uni__files *files, const uni_json_options *o,
                      uni_error *err)
 {
@@ -281,9 +283,10 @@ static bool begins_with_list(const char *text, size_t size)
 int uni_dataset_read_json(uni_dataset **out, int num_paths, const char *const *paths,
                           const uni_json_options *options, uni_error *err)
 {
+    UNI__OPTIONS(uni_json_options, options, bad, err);
     static const char *const suffixes[] = { ".jsonl",     ".ndjson",  ".json",     ".jsonl.gz",
                                             ".jsonl.zst", ".json.gz", ".json.zst", NULL };
-    uni_json_options o = options != NULL ? *options : (uni_json_options){ 0 };
+    uni_json_options o = *options;
     uni__files *files = NULL;
     uni_table *schema = NULL;
     char *head = NULL;

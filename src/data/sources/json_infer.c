@@ -1,6 +1,7 @@
 /*
- * json_infer.c - the columns of JSON lines (json_infer.h). What every key had in the rows that were looked at is noted and then
- * judged: numbers and bools by themselves, lists of numbers by their shape, all that does not fit one type becomes JSON text.
+ * json_infer.c - infers the columns of JSON lines (json_infer.h). Records what every key held in
+ * the sampled rows, then decides: numbers and bools by type, lists of numbers by shape; a column
+ * that does not fit one type becomes JSON text.
  */
 #include "data/sources/json_infer.h"
 
@@ -16,15 +17,15 @@ struct key {
     char *name;
     size_t length;
     bool boolean, integer, real, string, other; /* what was seen */
-    bool list, varying, list_real,
-        list_bad; /* lists: of different shapes; with a float; not of numbers */
+    /* Lists were seen: of different shapes, with a float, not numeric. */
+    bool list, varying, list_real, list_bad;
     int ndim;
     int64_t shape[UNI_MAX_DIMS - 1];
 };
 
 struct keys {
     struct key *items;
-    size_t count, capacity, next; /* next: where the following key is likely to be */
+    size_t count, capacity, next; /* next: expected position of the following key */
     uni__name_index index;
     uni__json_names names;
 };
@@ -72,7 +73,8 @@ static void free_keys(struct keys *keys)
     uni__name_index_free(&keys->index);
 }
 
-/* The shape of a list at the scanner, which the caller saw to be good JSON. *ndim is -1 when it is none of numbers in equal rows. */
+/* Determines the shape of a list that was already checked to be valid JSON. *ndim is -1 if it is
+ * not a regular array of numbers. */
 static void list_shape(uni__json_scan *scan, int level, int *ndim, int64_t *shape, bool *real)
 {
     int64_t count = 0;
@@ -93,7 +95,7 @@ static void list_shape(uni__json_scan *scan, int level, int *ndim, int64_t *shap
             *ndim = level + 1;
         *real |= kind == UNI__JSON_FLOAT;
     }
-    if (*ndim == 0) /* an empty list: a vector of none */
+    if (*ndim == 0) /* an empty list: a vector of length 0 */
         *ndim = level + 1;
     if (shape[level] < 0)
         shape[level] = count;
@@ -150,7 +152,7 @@ static void note(struct key *key, uni__json_kind kind, const uni__json_token *to
     }
 }
 
-/* 1 a row, 0 a bad line, negative: no memory. */
+/* Returns 1 for a row, 0 for a bad line, or an error (out of memory). */
 static int note_line(struct keys *keys, uni__json_scan *scan, uni_error *err)
 {
     uni__json_token name, value;
@@ -190,7 +192,7 @@ static uni_field field_of(const struct key *key)
     field.dtype = key->boolean ? UNI_B8 : key->real || key->list_real ? UNI_F64 : UNI_I64;
     if (!key->list)
         return field;
-    bool empty = false; /* [[], []]: no tensor of anything */
+    bool empty = false; /* [[], []] is not a tensor */
     for (int i = 0; i < key->ndim; i++)
         empty |= key->shape[i] == 0;
     if ((key->varying || empty) && key->ndim > 1) {
@@ -221,7 +223,7 @@ static int place_of(const struct keys *keys, const char *name)
                                       sizeof *keys->items, keys->count, name);
 }
 
-/* The chosen names, or all keys and then given types that no row had. */
+/* Chooses the requested names, or all keys and then given types that no row had. */
 static int choose(struct keys *keys, const uni_json_options *options, uni_table **schema,
                   const char *path, uni_error *err)
 {

@@ -1,5 +1,5 @@
 /*
- * json_scan.c - JSON values out of text (json_scan.h). Pure functions on the scanner.
+ * json_scan.c - scans JSON values (json_scan.h). Pure functions on the scanner.
  */
 #include "data/sources/json_scan.h"
 
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "data/sources/decimal.h"
 
 bool uni__json_fail(uni__json_scan *scan, const char *problem)
 {
@@ -81,7 +82,7 @@ static int hex_word(const char *text, const char *end)
     return value;
 }
 
-/* At the backslash: how many bytes the escape has (a surrogate pair 12), 0 when it is none. */
+/* Size of the escape at a backslash (12 for a surrogate pair), or 0 if it is invalid. */
 static size_t escape_size(const char *at, const char *end)
 {
     if (end - at < 2)
@@ -89,7 +90,7 @@ static size_t escape_size(const char *at, const char *end)
     if (at[1] != 'u')
         return strchr("\"\\/bfnrt", at[1]) != NULL && at[1] != '\0' ? 2 : 0;
     int word = hex_word(at + 2, end);
-    if (word <= 0 || (word >= 0xdc00 && word < 0xe000)) /* 0: no zero bytes in strings */
+    if (word <= 0 || (word >= 0xdc00 && word < 0xe000)) /* 0: no NUL in strings */
         return 0;
     if (word < 0xd800 || word >= 0xe000)
         return 6;
@@ -97,12 +98,27 @@ static size_t escape_size(const char *at, const char *end)
     return low >= 0xdc00 && low < 0xe000 ? 12 : 0;
 }
 
+/* Skips plain characters, eight at a time: ASCII that is neither a control character nor a quote
+ * nor a backslash. `- n` sets the highest bit of a byte less than n. */
+static const char *pass_plain(const char *at, const char *end)
+{
+    const uint64_t ones = 0x0101010101010101U, high = 0x8080808080808080U;
+    uint64_t word;
+    for (; end - at >= 8; at += 8) {
+        memcpy(&word, at, 8);
+        uint64_t quote = word ^ (ones * '"'), slash = word ^ (ones * '\\');
+        if (((word | (word - ones * 0x20) | (quote - ones) | (slash - ones)) & high) != 0)
+            break;
+    }
+    return at;
+}
+
 static bool scan_string(uni__json_scan *scan, uni__json_token *token)
 {
     scan->at++;
     token->text = scan->at;
     token->escaped = false;
-    while (scan->at < scan->end) {
+    while ((scan->at = pass_plain(scan->at, scan->end)) < scan->end) {
         unsigned char c = (unsigned char)*scan->at;
         size_t step = 1;
         if (c == '"') {
@@ -170,7 +186,7 @@ size_t uni__json_unescape(char *out, const char *text, size_t size)
     while (text < end) {
         const char *next = memchr(text, '\\', (size_t)(end - text));
         size_t plain = (size_t)((next != NULL ? next : end) - text), step;
-        memcpy(to, text, plain);
+        memmove(to, text, plain);
         to += plain;
         text += plain;
         if (next == NULL)
@@ -184,18 +200,6 @@ size_t uni__json_unescape(char *out, const char *text, size_t size)
 /* ---- numbers ---- */
 
 #define MAX_NUMBER 400
-
-/* Exact without strtod: up to 19 digits that fit 53 bits, times or over a power of ten that is exact itself. */
-static bool quick_float(uint64_t digits, int exponent, double *out)
-{
-    static const double tens[] = { 1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-                                   1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
-                                   1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22 };
-    if (digits > (uint64_t)1 << 53 || exponent < -22 || exponent > 22)
-        return false;
-    *out = exponent < 0 ? (double)digits / tens[-exponent] : (double)digits * tens[exponent];
-    return true;
-}
 
 static bool slow_float(uni__json_scan *scan, const char *text, size_t size, double *out)
 {
@@ -212,7 +216,7 @@ static bool slow_float(uni__json_scan *scan, const char *text, size_t size, doub
 
 struct number {
     uint64_t digits; /* the first 19 */
-    int count; /* how many, without leading zeros */
+    int count; /* without leading zeros */
     int exponent;
     bool negative, real;
 };
@@ -229,7 +233,7 @@ static const char *read_digits(const char *at, const char *end, struct number *n
     return at;
 }
 
-/* The shape of a number; NULL when it has another. */
+/* Checks the syntax of a number; returns its end, or NULL. */
 static const char *read_number(const char *at, const char *end, struct number *number)
 {
     number->negative = *at == '-';
@@ -278,7 +282,7 @@ static uni__json_kind scan_number(uni__json_scan *scan, uni__json_token *token)
         scan->at = at;
         return UNI__JSON_INT;
     }
-    if (number.count > 19 || !quick_float(number.digits, number.exponent, &token->real)) {
+    if (number.count > 19 || !uni__scale(number.digits, number.exponent, &token->real)) {
         if (!slow_float(scan, scan->at, token->size, &token->real))
             return UNI__JSON_BAD;
     } else if (number.negative) {

@@ -1,5 +1,6 @@
 /*
- * lines.c - lines of text as a source (lines.h). read_block from any thread; a stream's cursor belongs to one.
+ * lines.c - lines of text as a source (lines.h). Any thread may call read_block; a stream's cursor
+ * belongs to one.
  */
 #include "data/sources/lines.h"
 
@@ -19,11 +20,6 @@ typedef struct lines {
     uni__block *blocks;
     int64_t num_blocks;
 } lines;
-
-typedef struct lines_cursor {
-    int file, step; /* the next one, and how many further is the one after it */
-    uni__stream *stream;
-} lines_cursor;
 
 int64_t uni__lines_number(const uni__lines_place *place, const char *text, size_t at)
 {
@@ -48,7 +44,7 @@ int64_t uni__lines_count(const char *text, size_t size, bool empty_too)
     return count;
 }
 
-/* A byte order mark at a file's beginning is no part of its first line. */
+/* A byte order mark at the beginning of a file is not part of its first line. */
 static void pass_mark(const char **text, size_t *size)
 {
     if (*size >= 3 && memcmp(*text, "\xEF\xBB\xBF", 3) == 0) {
@@ -121,15 +117,7 @@ static int count_block(void *self_, uni__reader *reader, int64_t block, int64_t 
     const char *text = NULL;
     size_t size = 0;
     UNI_TRY(read_text(self, reader, block, &text, &size, &place, err));
-    if (!uni__reader_skips(reader)) {
-        *out = self->kind->count(self->format, text, size);
-        return 0;
-    }
-    /* Bad lines are no rows: only reading them tells. */
-    uni_table *table = NULL;
-    UNI_TRY(self->kind->parse(self->format, reader, self->schema, &place, text, size, &table, err));
-    *out = uni_table_num_rows(table);
-    uni_table_unref(table);
+    *out = self->kind->count(self->format, text, size);
     return 0;
 }
 
@@ -143,45 +131,21 @@ static void block_place(void *self_, int64_t index, uni__place *out)
 
 static int stream_open(void *self, void **out, uni_error *err)
 {
-    lines_cursor *cursor = calloc(1, sizeof *cursor);
-    *out = cursor;
-    if (cursor == NULL)
-        return uni_error_set(err, UNI_ENOMEM, "no memory for a stream");
-    cursor->step = 1;
-    return 0;
-}
-
-static void stream_files(void *self, void *cursor_, int first, int step)
-{
-    lines_cursor *cursor = cursor_;
-    cursor->file = first;
-    cursor->step = step;
-}
-
-static void stream_close(void *self, void *cursor_)
-{
-    lines_cursor *cursor = cursor_;
-    if (cursor != NULL)
-        uni__stream_close(cursor->stream);
-    free(cursor);
+    return uni__file_cursor_new(out, sizeof(uni__file_cursor), err);
 }
 
 static int stream_next(void *self_, void *cursor_, uni__reader *reader, uni_table **out,
                        uni_error *err)
 {
     lines *self = self_;
-    lines_cursor *cursor = cursor_;
+    uni__file_cursor *cursor = cursor_;
     const char *text = NULL;
     size_t size = 0;
     uni__lines_place place = { 0 };
     while (size == 0) {
-        if (cursor->stream == NULL && cursor->file >= self->files->count)
-            return 0;
-        if (cursor->stream == NULL) {
-            UNI_TRY(uni__files_check(self->files, cursor->file, err));
-            UNI_TRY(uni__stream_open(&cursor->stream, self->files->items[cursor->file].path, err));
-            cursor->file += cursor->step;
-        }
+        int more = uni__file_cursor_next(cursor, self->files, err);
+        if (more <= 0)
+            return more;
         int status =
             uni__stream_lines(cursor->stream, STREAM_BYTES, 0, 0, &text, &size, &place.line, err);
         if (status < 0)
@@ -189,10 +153,8 @@ static int stream_next(void *self_, void *cursor_, uni__reader *reader, uni_tabl
         place.path = uni__stream_path(cursor->stream);
         if (place.line == 1)
             pass_mark(&text, &size);
-        if (size == 0) {
-            uni__stream_close(cursor->stream);
-            cursor->stream = NULL;
-        }
+        if (size == 0)
+            uni__file_cursor_end_file(cursor);
     }
     UNI_TRY(self->kind->parse(self->format, reader, self->schema, &place, text, size, out, err));
     return 1;
@@ -208,7 +170,7 @@ static void file_place(void *self_, int64_t index, uni__place *out)
     uni__place_of_file(((lines *)self_)->files, index, out);
 }
 
-/* ---- making one ---- */
+/* ---- constructors ---- */
 
 static void lines_free(void *self_)
 {
@@ -243,8 +205,8 @@ int uni__lines_dataset(uni_dataset **out, const uni__lines_format *kind, void *f
         bytes = -1;
         self->class_.stream_open = stream_open;
         self->class_.stream_next = stream_next;
-        self->class_.stream_close = stream_close;
-        self->class_.stream_files = stream_files;
+        self->class_.stream_close = uni__file_cursor_free;
+        self->class_.stream_files = uni__file_cursor_choose;
         self->class_.num_places = num_files;
         self->class_.place = file_place;
     } else {

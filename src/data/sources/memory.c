@@ -1,11 +1,14 @@
 /*
- * memory.c - indexed sources in memory: a range of numbers, a table (from arrays, items, caches, small files). Ranges of a table are views.
+ * memory.c - indexed sources in memory: a range of numbers, or a table (from arrays, items, caches,
+ * small files). Ranges of a table are views.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <unisono/data.h>
-#include "data/dataset.h"
-#include "data/table.h"
+#include "data/shared.h"
+#include "base/shared.h"
+#include "data/plan/dataset.h"
+#include "data/table/table.h"
 
 /* ---- range ---- */
 
@@ -70,7 +73,7 @@ int uni_dataset_range(uni_dataset **out, int64_t n, uni_error *err)
 struct memory {
     uni_table *table;
     uni__source origin; /* of a loaded source; class_ NULL: none */
-    int64_t *ends; /* rows up to the end of each block of the origin */
+    int64_t *ends; /* cumulative row count at the end of each block of the origin */
 };
 
 static int memory_range(void *self, uni__reader *reader, int64_t begin, int64_t end,
@@ -100,7 +103,7 @@ static void memory_place(void *self, int64_t index, uni__place *out)
     if (memory->origin.class_ == NULL || memory->origin.class_->place == NULL)
         return;
     int64_t block = 0, behind = memory->origin.num_blocks - 1;
-    while (block < behind) { /* the first block that ends behind the row */
+    while (block < behind) { /* find the first block that ends after the row */
         int64_t middle = block + (behind - block) / 2;
         if (memory->ends[middle] <= index)
             block = middle + 1;
@@ -134,7 +137,7 @@ static const uni__source_class loaded_class = { .name = "small file, loaded",
                                                 .place = memory_place,
                                                 .free = memory_free };
 
-/* Every epoch gives out the same elements: views of them say so. */
+/* Every epoch hands out the same elements, so mark their arrays as shared. */
 static void mark_shared(const uni_table *table)
 {
     for (int i = 0; i < uni_table_num_columns(table); i++) {
@@ -142,7 +145,7 @@ static void mark_shared(const uni_table *table)
         uni_array *const parts[] = { column->values, column->offsets, column->valid };
         for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++)
             if (parts[k] != NULL)
-                uni_array_mark_shared(parts[k]);
+                uni__array_mark_shared(parts[k]);
     }
 }
 
@@ -161,7 +164,7 @@ int uni__table_source(uni__source *out, uni_table *table, uni_error *err)
                           .self = memory,
                           .kind = UNI__SOURCE_INDEXED,
                           .num_rows = rows,
-                          .bytes = (int64_t)uni_table_bytes(table),
+                          .bytes = (int64_t)uni__table_bytes(table),
                           .in_memory = true,
                           .views = true };
     out->row_bytes = rows > 0 ? out->bytes / rows : 0;

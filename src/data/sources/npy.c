@@ -1,4 +1,4 @@
-/* npy.c - see npy.h. Pure functions over bytes that may be anything (fuzz_npy.c). */
+/* npy.c - see npy.h. Pure functions on untrusted bytes (fuzz_npy.c). */
 #include <stdlib.h>
 #include <string.h>
 #include "data/sources/npy.h"
@@ -10,7 +10,7 @@ static int damaged(uni_error *err, const char *name, const char *what)
     return uni_error_set(err, UNI_EFORMAT, "%s is no .npy file that can be read: %s", name, what);
 }
 
-/* The value of 'key' in the header's dictionary literal; NULL when it is not there. */
+/* Finds the value of 'key' in the header's dictionary literal, or NULL. */
 static const char *value_of(const char *text, const char *end, const char *key)
 {
     size_t length = strlen(key);
@@ -132,7 +132,8 @@ static int no_archive(uni_error *err, const char *name)
     return uni_error_set(err, UNI_EFORMAT, "%s is no .npz archive that can be read", name);
 }
 
-/* ZIP64: what has no room in its field (all ones there) stands in the extra field 1, in this order: size, stored size, offset of the header. false: it is not there. */
+/* ZIP64: values that do not fit their field (all ones there) are in extra field 1, in this order:
+ * size, stored size, header offset. Returns false if it is missing. */
 static bool large_numbers(const uint8_t *p, size_t name_length, uint64_t *size, uint64_t *stored,
                           uint64_t *header)
 {
@@ -183,7 +184,8 @@ static int parse_member(uni__npz_member *out, const uint8_t *p, const uint8_t *e
     return 0;
 }
 
-/* Where the directory begins and how many members it has; those of ZIP64 stand in a record of their own, which a locator before the end record points to. */
+/* Finds where the directory begins and how many members it has. ZIP64 keeps these in a separate
+ * record; a locator before the end record points to it. */
 static bool find_directory(const uint8_t *tail, size_t at, int64_t tail_offset, uint64_t *begin,
                            uint64_t *count)
 {

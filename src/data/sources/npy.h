@@ -1,5 +1,6 @@
 /*
- * npy.h - the headers of .npy files and the directory of .npz archives, parsed from memory (formats of NumPy: numpy.lib.format and ZIP).
+ * npy.h - parses the headers of .npy files and the directory of .npz archives from memory (formats
+ * of NumPy: numpy.lib.format and ZIP).
  */
 #ifndef UNISONO_DATA_NPY_H
 #define UNISONO_DATA_NPY_H
@@ -17,10 +18,11 @@ typedef struct uni__npy {
     size_t bytes; /* of all elements */
 } uni__npy;
 
-/* More than this of a header is refused. */
+/* Longer headers are rejected. */
 #define UNI__NPY_MAX_HEADER 65536
 
-/* `size` bytes from the beginning of the file (UNI__NPY_MAX_HEADER are always enough). `name` is for messages. */
+/* Parses `size` bytes from the beginning of the file; UNI__NPY_MAX_HEADER are always enough. `name`
+ * is for messages. */
 int uni__npy_parse(uni__npy *out, const uint8_t *head, size_t size, const char *name,
                    uni_error *err) UNI_MUST_USE;
 
@@ -30,12 +32,15 @@ typedef struct uni__npz_member {
     int64_t size; /* stored bytes */
 } uni__npz_member;
 
-/* The members of an archive from its directory (`tail` is the end of the file, which begins at tail_offset of it). At most `room`; returns how many,
- * UNI_EUNSUPPORTED when one is compressed. *need: where the directory begins when the tail did not reach it (then 0 is returned). */
+/* Lists the members of an archive from its directory. `tail` is the end of the file, beginning at
+ * offset tail_offset. Returns the number of members, at most `room`; UNI_EUNSUPPORTED if one is
+ * compressed. If the tail does not reach the directory, returns 0 and sets *need to where it
+ * begins. */
 int uni__npz_parse(uni__npz_member *out, int room, const uint8_t *tail, size_t size,
                    int64_t tail_offset, int64_t *need, const char *name,
                    uni_error *err) UNI_MUST_USE;
-/* Bytes of a local header (30 bytes of it are given): where the member's own bytes begin behind its offset. */
+/* Computes from the first 30 bytes of a local header how far after its offset the member's data
+ * begins. */
 int uni__npz_local(const uint8_t head[30], int64_t *skip, const char *name,
                    uni_error *err) UNI_MUST_USE;
 

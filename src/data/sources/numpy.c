@@ -1,15 +1,18 @@
 /*
- * numpy.c - .npy and .npz files as indexed sources: rows go straight into the batch's memory. Any rows from any thread.
+ * numpy.c - .npy and .npz files as indexed sources: rows are read directly into the batch's memory.
+ * Any rows from any thread.
  *
- * A column is a list of parts (one a file), each a run of rows at an offset of a file. Ranges are read with pread, single rows of a shuffle by
- * scattered.h, file by file.
+ * A column is a list of parts, one per file, each a run of rows at an offset in the file. Ranges
+ * are read with pread, single rows of a shuffle by scattered.h, file by file.
  */
 #include <stdlib.h>
 #include <string.h>
-#include "data/dataset.h"
+#include "data/shared.h"
+#include "data/plan/dataset.h"
 #include "data/sources/npy.h"
 #include "data/sources/scattered.h"
-#include "data/table.h"
+#include "data/table/table.h"
+#include "base/options.h"
 
 #define MAX_COLUMNS 64
 #define TAIL_BYTES 65536
@@ -17,13 +20,13 @@
 struct part {
     int file;
     int64_t first, rows; /* rows of the dataset */
-    int64_t offset; /* of its first element in the file */
+    int64_t offset; /* file offset of its first element */
 };
 
 struct numpy {
     uni__files *files;
     uni__scattered *scattered; /* for single rows of a shuffle */
-    int num_columns, num_parts; /* parts of every column */
+    int num_columns, num_parts; /* num_parts: of every column */
     size_t row_bytes[MAX_COLUMNS];
     struct part *parts[MAX_COLUMNS];
     uni_table *schema; /* borrowed */
@@ -57,7 +60,7 @@ static const struct part *part_of(const struct numpy *numpy, int column, int64_t
     return &numpy->parts[column][low];
 }
 
-/* Rows [begin, end) to memory, over as many files as it takes. */
+/* Reads rows [begin, end), across files if necessary. */
 static int read_run(const struct numpy *numpy, int column, int64_t begin, int64_t end, char *to,
                     uni_error *err)
 {
@@ -85,7 +88,7 @@ static int new_column(const struct numpy *numpy, uni__reader *reader, int column
     return uni__reader_array(reader, out, field->dtype, field->ndim + 1, shape, err);
 }
 
-/* One row, and where it goes. */
+/* One row, and its position in the output. */
 struct wanted {
     int64_t row, place;
 };
@@ -96,7 +99,7 @@ static int compare_rows(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Rows in the order of their files to their places. */
+/* Reads rows, sorted by file, to their positions. */
 static int read_scattered(const struct numpy *numpy, uni__reader *reader, int column,
                           const struct wanted *list, int64_t count, char *to, uni_error *err)
 {
@@ -164,7 +167,7 @@ static int numpy_rows(void *self, uni__reader *reader, const int64_t *rows, int6
         return uni_error_set(err, UNI_ENOMEM, "no memory for %lld rows", (long long)count);
     for (int64_t i = 0; i < count; i++)
         list[i] = (struct wanted){ .row = rows[i], .place = i };
-    if (numpy->num_parts > 1) /* the rows of a file together */
+    if (numpy->num_parts > 1) /* group the rows by file */
         qsort(list, (size_t)count, sizeof *list, compare_rows);
     return read_columns(numpy, reader, 0, list, count, out, err);
 }
@@ -208,7 +211,7 @@ static int read_header(const struct numpy *numpy, int file, int64_t offset, int6
     return 0;
 }
 
-/* Adds an array as the part number `part` of a column; the first one makes the column. */
+/* Adds an array as part number `part` of a column; the first part creates the column. */
 static int add_part(struct numpy *numpy, uni_table *schema, int column, int part, const char *name,
                     int file, int64_t offset, const uni__npy *npy, uni_error *err)
 {
@@ -223,12 +226,12 @@ static int add_part(struct numpy *numpy, uni_table *schema, int column, int part
             return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
         UNI_TRY(uni__table_add_field(schema, &field, err));
         numpy->row_bytes[column] = uni__field_row_bytes(&field);
-    } else if (!uni_field_equal(&field, &uni_table_column_at(schema, column)->field)) {
+    } else if (!uni__field_equal(&field, &uni_table_column_at(schema, column)->field)) {
         char one[96], other[96];
         return uni_error_set(
             err, UNI_EDTYPE, "%s has rows of %s, the files before have %s",
-            numpy->files->items[file].path, uni_field_text(one, sizeof one, &field),
-            uni_field_text(other, sizeof other, &uni_table_column_at(schema, column)->field));
+            numpy->files->items[file].path, uni__field_text(one, sizeof one, &field),
+            uni__field_text(other, sizeof other, &uni_table_column_at(schema, column)->field));
     }
     const struct part *before = part > 0 ? &numpy->parts[column][part - 1] : NULL;
     numpy->parts[column][part] =
@@ -307,12 +310,13 @@ static int open_npz(struct numpy *numpy, uni_table *schema, uni_error *err)
 int uni_dataset_read_numpy(uni_dataset **out, int num_paths, const char *const *paths,
                            const uni_numpy_options *options, uni_error *err)
 {
+    *out = NULL;
+    UNI__OPTIONS(uni_numpy_options, options, column, err);
     static const char *const suffixes[] = { ".npy", ".npz", NULL };
-    const char *column = options != NULL && options->column != NULL ? options->column : "data";
+    const char *column = options->column != NULL ? options->column : "data";
     struct numpy *numpy = calloc(1, sizeof *numpy);
     uni__source source = { .class_ = &numpy_class, .self = numpy, .kind = UNI__SOURCE_INDEXED };
     int status = 0;
-    *out = NULL;
     if (numpy == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
     UNI_TRY_GOTO(uni__files_open(&numpy->files, num_paths, paths, suffixes, err), fail);

@@ -1,6 +1,6 @@
 /*
- * png_plugin.c - libunisono-png.so: PNG images for src/data (image_plugin.h) by libpng's simplified interface. Palettes become RGB, 16 bits become
- * 8. Any thread.
+ * png_plugin.c - libunisono-png.so: decodes PNG images for src/data (image_plugin.h) with libpng's
+ * simplified interface. Palettes become RGB, 16 bits become 8. Any thread.
  */
 #include <png.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* scattered.c - see scattered.h. `lock` guards the making of mappings; copies run outside of it. */
+/* scattered.c - see scattered.h. `lock` guards the creation of mappings; copies run without it. */
 #include "data/sources/scattered.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -14,28 +14,29 @@
 #include "base/machine_limits.h"
 
 enum {
-    FEW_ROWS = 32, /* below, the lease costs more than it saves */
-    LARGE_ROW = 32 << 10, /* from here on a look-up is nothing beside the row */
-    AHEAD = 8, /* rows that are on their way from memory while one is copied */
-    AHEAD_BYTES = 2048, /* of each; the processor itself fetches what follows */
-    WINDOW = 64 << 10, /* what the kernel copies at a time; stays in the second level cache */
+    FEW_ROWS = 32, /* for fewer rows a lease costs more than it saves */
+    LARGE_ROW = 32 << 10, /* from here on a lookup costs little compared to the row */
+    AHEAD = 8, /* rows prefetched while one is copied */
+    AHEAD_BYTES = 2048, /* prefetched of each row; the CPU prefetches the rest itself */
+    WINDOW = 64 << 10, /* bytes that the kernel copies per call; stays in the L2 cache */
     WINDOW_ROWS = 256,
-    MANY_FILES = 1024 /* mappings are few too: 65,530 in a process */
+    MANY_FILES = 1024 /* mappings are limited, too: 65,530 per process */
 };
 
 struct mapping {
-    char *memory; /* NULL: not yet, or it cannot be */
+    char *memory; /* NULL: not mapped yet, or not possible */
     bool tried;
-    dev_t device; /* which file that is: a name may come to mean another */
+    dev_t device; /* identifies the file: its name may come to mean another */
     ino_t number;
 };
 
 struct uni__scattered {
     const uni__files *files;
     pthread_mutex_t lock;
-    bool sized,
-        stays; /* stays, once asked (sized): what was read once is in memory the next time */
-    struct mapping mappings[]; /* one a file */
+    /* Once `sized`, `stays` says whether all files fit into memory and stay there after the first
+     * read. */
+    bool sized, stays;
+    struct mapping mappings[]; /* one per file */
 };
 
 int uni__scattered_new(uni__scattered **out, const uni__files *files, uni_error *err)
@@ -69,7 +70,7 @@ static void map(uni__scattered *scattered, int file, int fd, const struct stat *
     void *memory = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED)
         return;
-    if (!scattered->sized) { /* reads files of /proc and /sys: not for who never shuffles */
+    if (!scattered->sized) { /* reads /proc and /sys, so only if something is shuffled */
         scattered->stays = (uint64_t)scattered->files->bytes <= uni__memory_available() / 2;
         scattered->sized = true;
     }
@@ -80,7 +81,7 @@ static void map(uni__scattered *scattered, int file, int fd, const struct stat *
     mapping->number = found->st_ino;
 }
 
-/* Of the file that fd is; NULL: read it otherwise. */
+/* The mapping of the file that fd refers to, or NULL to read it another way. */
 static const char *mapping_of(uni__scattered *scattered, int file, int fd)
 {
     struct mapping *mapping = &scattered->mappings[file];
@@ -95,8 +96,10 @@ static const char *mapping_of(uni__scattered *scattered, int file, int fd)
                                                                               : NULL;
 }
 
-/* Nobody changes the file from now on until the lease is given back (closing fd is not enough: a mapping keeps the file open); false: nobody promised that. Who wants to makes the kernel send a signal to the holder of a lease,
- * SIGIO, which would end the program: SIGURG does nothing. It need not be heard, because copies are short. */
+/* Takes a read lease: nothing can change the file until the lease is released. Closing fd is not
+ * enough for that, because a mapping keeps the file open. Returns false if no lease was granted.
+ * When another process wants to write, the kernel signals the holder with SIGIO by default, which
+ * would kill the program; SIGURG is ignored. The signal can be ignored because copies are short. */
 static bool lease(int fd)
 {
     return fcntl(fd, F_SETSIG, SIGURG) == 0 && fcntl(fd, F_SETLEASE, F_RDLCK) == 0;
@@ -132,7 +135,7 @@ static int copy_by_pread(int fd, const char *path, const uni__scattered_row *row
     return 0;
 }
 
-/* The kernel writes the rows into a file in memory, of which `window` is a mapping. */
+/* The kernel writes the rows into a memory file, which is mapped at `window`. */
 static int copy_through(int memory, const char *window, int fd, const char *path,
                         const char *mapping, const uni__scattered_row *rows, int64_t count,
                         size_t row_bytes, uni_error *err)
@@ -151,7 +154,7 @@ static int copy_through(int memory, const char *window, int fd, const char *path
         if (pwritev(memory, pieces, (int)n, 0) == (ssize_t)((size_t)n * row_bytes)) {
             for (int64_t k = 0; k < n; k++)
                 memcpy(rows[i + k].to, window + (size_t)k * row_bytes, row_bytes);
-        } else { /* a page is not to be had: pread knows why */
+        } else { /* a page cannot be read: pread will report why */
             UNI_TRY(copy_by_pread(fd, path, rows + i, n, row_bytes, err));
         }
     }
@@ -183,7 +186,8 @@ static int copy_open(uni__scattered *scattered, int file, int fd, const uni__sca
     if (count >= FEW_ROWS && row_bytes < LARGE_ROW)
         mapping = mapping_of(scattered, file, fd);
     bool leased = mapping != NULL && lease(fd);
-    int status = uni__files_check_open(scattered->files, file, fd, err); /* after the lease */
+    /* Checked only after taking the lease. */
+    int status = uni__files_check_open(scattered->files, file, fd, err);
     if (status == 0 && leased)
         copy_leased(mapping, rows, count, row_bytes);
     else if (status == 0 && mapping != NULL)
@@ -201,7 +205,7 @@ int uni__scattered_copy(uni__scattered *scattered, int file, const uni__scattere
     const char *path = scattered->files->items[file].path;
     if (row_bytes == 0)
         return 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC); /* its own, as a lease is */
+    int fd = open(path, O_RDONLY | O_CLOEXEC); /* a lease needs its own descriptor */
     if (fd < 0)
         return uni_error_set_errno(err, errno, "cannot open %s", path);
     int status = copy_open(scattered, file, fd, rows, count, row_bytes, err);

@@ -1,4 +1,5 @@
-/* scattered_test.c - rows from a mapping: the same bytes by every way, and a file that is cut off, written to or another user's. */
+/* scattered_test.c - rows from a mapping: the same bytes in every way, and a file that is
+ * truncated, being written, or owned by another user. */
 #include "data/sources/scattered.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +33,7 @@ static void write_file(int fd)
 static int make_file(void **state)
 {
     (void)state;
-    /* Not in the directory of the tests: another user must be able to come to it. */
+    /* Not in the directory of the tests: another user must be able to reach it. */
     snprintf(path, sizeof path, "%s/unisono-scattered-XXXXXX", P_tmpdir);
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -116,12 +117,12 @@ static void test_sizes(void **state)
     copies(COUNT, ROW);
     copies(COUNT, 1);
     copies(COUNT, 100);
-    copies(3, ROW); /* a few */
-    copies(100, 40 * ROW); /* large ones */
+    copies(3, ROW); /* few rows */
+    copies(100, 40 * ROW); /* large rows */
     copies(1, 4);
 }
 
-/* Open for writing somewhere: no lease, the kernel copies. */
+/* The file is open for writing: no lease, so the kernel copies. */
 static void test_open_for_writing(void **state)
 {
     (void)state;
@@ -141,7 +142,7 @@ static int exit_code_of(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* A fork copies too. */
+/* A forked child can copy, too. */
 static void test_fork(void **state)
 {
     (void)state;
@@ -173,7 +174,7 @@ static void test_other_user(void **state)
     assert_int_equal(exit_code_of(child), 0);
 }
 
-/* No room for a mapping: rows one by one. */
+/* No address space for a mapping: reads row by row. */
 static void test_no_address_space(void **state)
 {
     (void)state;
@@ -203,7 +204,8 @@ static void test_cut_off_before(void **state)
     end_copy(&copy);
 }
 
-/* Another file under the same name, of the same size and time: rows are of that one, never of the mapping. */
+/* Another file with the same name, size and time: rows come from that file, never from the
+ * mapping. */
 static void test_replaced(void **state)
 {
     (void)state;
@@ -227,7 +229,7 @@ static void test_replaced(void **state)
     end_copy(&copy);
 }
 
-/* ---- while two threads copy, the file is cut off and made whole again ---- */
+/* ---- truncating and restoring the file while two threads copy ---- */
 
 struct thread {
     pthread_t id;
@@ -236,8 +238,8 @@ struct thread {
 };
 
 static atomic_bool stop;
-static struct timespec
-    written; /* the file's time: who changes it brings it back, so that it counts as the same */
+/* The file's mtime, restored after each change so that the file counts as unchanged. */
+static struct timespec written;
 
 static void set_length(int64_t rows)
 {
@@ -260,7 +262,7 @@ static void *copy_all_the_time(void *argument)
     return NULL;
 }
 
-/* Waits until both threads have ended one more copy so. */
+/* Waits until each of both threads has ended one more copy with this result. */
 static void wait_for(atomic_long *one, atomic_long *other)
 {
     long before_one = *one, before_other = *other;
@@ -270,7 +272,7 @@ static void wait_for(atomic_long *one, atomic_long *other)
     }
 }
 
-/* The longest time that truncate() had to wait, in ns. */
+/* Returns the longest time that truncate() had to wait, in ns. */
 static uint64_t cut_off_and_fill(struct thread *a, struct thread *b)
 {
     uint64_t slowest = 0;
@@ -281,7 +283,7 @@ static uint64_t cut_off_and_fill(struct thread *a, struct thread *b)
         slowest = took > slowest ? took : slowest;
         if (i % 4 == 0)
             wait_for(&a->cut, &b->cut);
-        set_length(ROWS); /* with zeros */
+        set_length(ROWS); /* extends with zeros */
         if (i % 4 == 2)
             wait_for(&a->good, &b->good);
         else
@@ -314,8 +316,9 @@ static void cut_off_during(bool writer_open)
         pthread_join(threads[i].id, NULL);
         assert_int_equal(threads[i].other, 0);
     }
-    assert_true(slowest < 5000000000u); /* a writer waits for the copies under way, no longer */
-    int fd = writer >= 0 ? writer : open(path, O_RDWR); /* whole again: all is as it was */
+    assert_true(slowest < 5000000000u); /* a writer waits only for the copies in progress */
+    /* Restored to the original length and time. */
+    int fd = writer >= 0 ? writer : open(path, O_RDWR);
     assert_true(fd >= 0);
     write_file(fd);
     close(fd);

@@ -1,6 +1,6 @@
 /*
- * sources_test.c - the readers of this folder from C: what a user relies on when files are good, damaged, cut off, or in many blocks. (tests/python/test_data_readers.py
- * compares them with other libraries' files.)
+ * sources_test.c - the readers of this folder from C: good, corrupt and truncated files, and files
+ * in many blocks. tests/python/test_data_readers.py compares them with other libraries.
  */
 #include <unisono/data_readers.h>
 #include <unisono/preprocess.h>
@@ -27,7 +27,7 @@ static char *write_file(void **state, const char *name, const void *data, size_t
 static uni_table *all_rows(uni_dataset *dataset)
 {
     uni_table *table = NULL;
-    assert_ok(uni_dataset_take(dataset, 1000000, &table, &failure));
+    assert_ok(uni_dataset_take(&table, dataset, 1000000, &failure));
     return table;
 }
 
@@ -52,7 +52,7 @@ static void json_lines_in_any_blocks(void **state)
                                         &(uni_json_options){ .block_bytes = block }, &failure));
         uni_table *table = all_rows(dataset);
         int64_t count = 0;
-        assert_ok(uni_dataset_count(dataset, &count, &failure));
+        assert_ok(uni_dataset_count(&count, dataset, &failure));
         assert_int_equal(count, 3000);
         assert_int_equal(uni_table_num_rows(table), 3000);
         for (int i = 0; i < 3000; i++)
@@ -62,6 +62,53 @@ static void json_lines_in_any_blocks(void **state)
     }
     uni__text_free(&text);
     free(path);
+}
+
+/* Bytes that this process has read from files; -1 if the kernel does not report it. */
+static long long bytes_read(void)
+{
+    long long read = -1;
+    FILE *file = fopen("/proc/self/io", "r");
+    if (file == NULL || fscanf(file, "rchar: %lld", &read) != 1)
+        read = -1;
+    if (file != NULL)
+        fclose(file);
+    return read;
+}
+
+/* A block inside a long line leaves it to the block where it begins. */
+static void long_lines_are_read_once(void **state)
+{
+    enum { LINES = 4, LENGTH = 1 << 21 };
+    for (int csv = 0; csv < 2; csv++) {
+        uni__text text = { 0 };
+        uni_dataset *dataset = NULL;
+        uni__text_add_string(&text, csv ? "x\n" : "");
+        for (int i = 0; i < LINES; i++) {
+            uni__text_add_string(&text, csv ? "" : "{\"x\": \"");
+            memset(uni__text_reserve(&text, LENGTH), 'a' + i, LENGTH);
+            text.size += LENGTH;
+            uni__text_add_string(&text, csv ? "\n" : "\"}\n");
+        }
+        char *path = write_file(state, csv ? "long.csv" : "long.jsonl", text.data, text.size);
+        const char *paths[] = { path };
+        uni_csv_options options = { .block_bytes = 1 << 16 };
+        if (csv)
+            assert_ok(uni_dataset_read_csv(&dataset, 1, paths, &options, &failure));
+        else
+            assert_ok(uni_dataset_read_json(
+                &dataset, 1, paths, &(uni_json_options){ .block_bytes = 1 << 16 }, &failure));
+        long long before = bytes_read();
+        uni_table *table = all_rows(dataset);
+        assert_int_equal(uni_table_num_rows(table), LINES);
+        assert_true(bytes_read() - before < 8 * (long long)text.size);
+        const int64_t *ends = uni_array_data(uni_table_find(table, "x")->offsets);
+        assert_int_equal(ends[LINES], (int64_t)LINES * LENGTH);
+        uni_table_unref(table);
+        uni_dataset_unref(dataset);
+        uni__text_free(&text);
+        free(path);
+    }
 }
 
 static void bad_json_has_its_place(void **state)
@@ -87,7 +134,7 @@ static void bad_json_has_its_place(void **state)
 
 /* ---- TFRecord ---- */
 
-/* One int64 feature "y". */
+/* A record with one int64 feature "y". */
 static void add_record(uni__text *file, uint8_t y)
 {
     const uint8_t body[] = { 0x0a, 12, 0x0a, 10, 0x0a, 1, 'y', 0x12, 5, 0x1a, 3, 0x0a, 1, y };
@@ -108,7 +155,7 @@ static int64_t read_records(const char *path, bool skip, int64_t block_bytes, un
         &dataset, 1, (const char *const[]){ path },
         &(uni_tfrecord_options){ .block_bytes = block_bytes, .bad = { .skip = skip } }, &failure);
     if (status == 0)
-        status = uni_dataset_take(dataset, 100000, table, &failure);
+        status = uni_dataset_take(table, dataset, 100000, &failure);
     uni_dataset_unref(dataset);
     return status;
 }
@@ -131,7 +178,8 @@ static void tfrecords_in_any_blocks(void **state)
     free(path);
 }
 
-/* Every byte of the file changed in turn: without skipping an error that names the file, with it all other records. */
+/* Changes every byte of the file in turn. Without skipping, the result is an error that names the
+ * file; with skipping, all other records. */
 static void every_damaged_byte_is_found(void **state)
 {
     uni__text file = { 0 };
@@ -170,7 +218,7 @@ static void a_missing_library_is_named(void **state)
     assert_fails(uni_dataset_read_text(&dataset, 1, (const char *const[]){ path }, NULL, &failure) <
                          0
                      ? failure.code
-                     : uni_dataset_take(dataset, 1, &(uni_table *){ NULL }, &failure),
+                     : uni_dataset_take(&(uni_table *){ NULL }, dataset, 1, &failure),
                  UNI_EUNSUPPORTED, "zlib1g");
     unsetenv("UNISONO_PLUGINS");
     uni_dataset_unref(dataset);
@@ -178,7 +226,7 @@ static void a_missing_library_is_named(void **state)
     free(broken);
 }
 
-/* ---- preprocessors: the same numbers after saving and loading, and for any number of rows ---- */
+/* ---- preprocessors: the same numbers after save and load, and for any number of rows ---- */
 
 static void preprocessors_are_saved(void **state)
 {
@@ -229,10 +277,10 @@ static void a_flat_image_stays_flat(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(json_lines_in_any_blocks),   TEST(bad_json_has_its_place),
-        TEST(tfrecords_in_any_blocks),    TEST(every_damaged_byte_is_found),
-        TEST(a_missing_library_is_named), TEST(preprocessors_are_saved),
-        TEST(a_flat_image_stays_flat),
+        TEST(json_lines_in_any_blocks),    TEST(bad_json_has_its_place),
+        TEST(long_lines_are_read_once),    TEST(tfrecords_in_any_blocks),
+        TEST(every_damaged_byte_is_found), TEST(a_missing_library_is_named),
+        TEST(preprocessors_are_saved),     TEST(a_flat_image_stays_flat),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

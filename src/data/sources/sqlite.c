@@ -1,9 +1,11 @@
 /*
  * sqlite.c - tables and queries of a SQLite file as rows.
  *
- * A table with rowids is cut by ranges of them (their first and last are found in the tree at once): without gaps it is an indexed source, otherwise a split one.
- * Whether there are gaps is asked only for files up to 64 MiB, because counting reads the whole table. Anything can be cut by ranges of a key that the user names
- * (sqlite_key.c). Otherwise queries, views and tables WITHOUT ROWID are streams. Types are those of the first rows.
+ * A table with rowids is cut into rowid ranges; the tree gives the first and last rowid at once.
+ * Without gaps the table is an indexed source, otherwise a split one. Gaps are checked only for
+ * files up to 64 MiB, because counting reads the whole table. Anything can be cut by ranges of a
+ * key that the user names (sqlite_ranges.c). Otherwise queries, views and tables WITHOUT ROWID are
+ * streams. Types are those of the first rows.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,33 +13,28 @@
 #include "base/plugin.h"
 #include "data/sources/build.h"
 #include "data/sources/sqlite.h"
+#include "base/options.h"
 
 #define COUNTED_BYTES ((int64_t)64 << 20)
 #define MAX_BLOCKS 65536
 #define ROW_BYTES 4 /* a pointer, a size, a rowid */
 #define INFER_BYTES ((size_t)16 << 20)
 
-/* ---- ranges of rowids ---- */
-
-static int read_rowids(const uni__sqlite *self, uni__reader *reader, int64_t first, int64_t last,
-                       uni_table **out, uni_error *err)
-{
-    uni__sqlite_query q;
-    bool more = false;
-    UNI_TRY(uni__sqlite_open(self, &q, self->sql, first, last, err));
-    int status =
-        (uint64_t)last - (uint64_t)first < UNI__SQLITE_ROWS
-            ? uni__sqlite_rows(self, q.statement, reader, last - first + 1, out, &more, err)
-            : uni__sqlite_all_rows(self, q.statement, reader, out, err);
-    uni__sqlite_close(self, &q);
-    return status;
-}
+/* ---- rows without gaps ---- */
 
 static int read_range(void *self_, uni__reader *reader, int64_t begin, int64_t end, uni_table **out,
                       uni_error *err)
 {
     const uni__sqlite *self = self_;
-    UNI_TRY(read_rowids(self, reader, self->first + begin, self->first + end - 1, out, err));
+    uni__sqlite_query q;
+    int64_t first = self->first + begin, last = self->first + end - 1;
+    bool more = false;
+    UNI_TRY(uni__sqlite_open(self, &q, self->sql, first, last, err));
+    int status = end - begin <= UNI__SQLITE_ROWS
+                     ? uni__sqlite_rows(self, q.statement, reader, end - begin, out, &more, err)
+                     : uni__sqlite_all_rows(self, q.statement, reader, out, err);
+    uni__sqlite_close(self, &q);
+    UNI_TRY(status);
     if (uni_table_num_rows(*out) == end - begin)
         return 0;
     uni_table_unref(*out);
@@ -46,51 +43,11 @@ static int read_range(void *self_, uni__reader *reader, int64_t begin, int64_t e
                          uni__sqlite_path(self));
 }
 
-/* The first and the last rowid of a block. Between two rowids can be more than INT64_MAX. */
-static int64_t block_ends(const uni__sqlite *self, int64_t block, int64_t *last)
-{
-    uint64_t values = (uint64_t)self->block_rows;
-    uint64_t first = (uint64_t)self->first + (uint64_t)block * values;
-    uint64_t left = (uint64_t)self->last - first;
-    *last = left < values ? self->last : (int64_t)(first + values - 1);
-    return (int64_t)first;
-}
-
-static int count_block(void *self_, uni__reader *reader, int64_t block, int64_t *out,
-                       uni_error *err)
-{
-    const uni__sqlite *self = self_;
-    int64_t last, first = block_ends(self, block, &last);
-    if (uni__sqlite_numbers(self, self->count_sql, first, last, 1, out))
-        return 0;
-    return uni_error_set(err, UNI_EIO, "%s: rows %lld to %lld cannot be counted",
-                         uni__sqlite_path(self), (long long)first, (long long)last);
-}
-
-static int read_block(void *self_, uni__reader *reader, int64_t block, uni_table **out,
-                      uni_error *err)
-{
-    const uni__sqlite *self = self_;
-    int64_t last, first = block_ends(self, block, &last);
-    return read_rowids(self, reader, first, last, out, err);
-}
-
 static void row_place(void *self_, int64_t index, uni__place *out)
 {
     const uni__sqlite *self = self_;
     *out =
         (uni__place){ .file = uni__sqlite_path(self), .begin = index, .end = index + 1, .rows = 1 };
-}
-
-static void block_place(void *self_, int64_t index, uni__place *out)
-{
-    const uni__sqlite *self = self_;
-    int64_t last, first = block_ends(self, index, &last);
-    *out = (uni__place){ .file = uni__sqlite_path(self),
-                         .begin = first,
-                         .end = last < INT64_MAX ? last + 1 : last,
-                         .rows = -1,
-                         .unit = "rowids" };
 }
 
 /* ---- streams ---- */
@@ -129,7 +86,7 @@ static void stream_close(void *self, void *cursor)
     free(cursor);
 }
 
-/* ---- making one ---- */
+/* ---- constructors ---- */
 
 static void sqlite_free(void *self_)
 {
@@ -137,35 +94,10 @@ static void sqlite_free(void *self_)
     uni__files_free(self->files);
     uni_table_unref(self->schema);
     free(self->sql);
-    free(self->count_sql);
     free(self->columns);
     free(self->from);
     free(self->key);
     free(self);
-}
-
-static char *select_sql(const char *table, const char *const *columns, const char *what,
-                        bool by_rowid)
-{
-    uni__text sql = { 0 };
-    uni__text_add_string(&sql, "SELECT ");
-    if (what != NULL)
-        uni__text_add_string(&sql, what);
-    for (size_t i = 0; what == NULL && columns != NULL && columns[i] != NULL; i++) {
-        if (i > 0)
-            uni__text_add_char(&sql, ',');
-        uni__sqlite_add_name(&sql, columns[i]);
-    }
-    if (what == NULL && columns == NULL)
-        uni__text_add_char(&sql, '*');
-    uni__text_add_string(&sql, " FROM ");
-    uni__sqlite_add_name(&sql, table);
-    if (by_rowid)
-        uni__text_add_string(&sql, " WHERE rowid BETWEEN ?1 AND ?2 ORDER BY rowid");
-    if (!sql.failed)
-        return sql.data;
-    uni__text_free(&sql);
-    return NULL;
 }
 
 static uni_field declared(const char *name, const char *type)
@@ -201,8 +133,9 @@ static uni_field field_of(const struct seen *seen, const char *type)
         field.kind = UNI_FIELD_NUMBER;
         field.dtype = seen->types[UNI__SQLITE_FLOAT] ? UNI_F64 : UNI_I64;
         uni_field asked = declared(seen->name, type);
+        /* Another program stored 1 in a REAL column. */
         if (asked.kind == UNI_FIELD_NUMBER && asked.dtype == UNI_F64)
-            field.dtype = UNI_F64; /* 1 in a REAL column of another program */
+            field.dtype = UNI_F64;
     } else {
         field = declared(seen->name, type);
     }
@@ -217,7 +150,7 @@ static int infer(uni__sqlite *self, uni__sqlite_query *q, int64_t limit, uni_err
     uni_field *fields = calloc((size_t)count + 1, sizeof *fields);
     if (seen == NULL || fields == NULL)
         status = uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
-    size_t bytes = 0; /* large values tell no more than small ones */
+    size_t bytes = 0; /* large values say no more than small ones */
     for (int64_t row = 0; status == 0 && row < limit && bytes < INFER_BYTES &&
                           (step = self->plugin->step(q->statement, why)) > 0;
          row++)
@@ -242,21 +175,23 @@ static int infer(uni__sqlite *self, uni__sqlite_query *q, int64_t limit, uni_err
 
 void uni__sqlite_size_blocks(uni__sqlite *self, int64_t least_values, int64_t most_blocks)
 {
-    uint64_t span = (uint64_t)self->last - (uint64_t)self->first; /* one less than the values */
+    /* One less than the number of values. */
+    uint64_t span = (uint64_t)self->last - (uint64_t)self->first;
     uint64_t values = (uint64_t)least_values;
     if (span / values >= (uint64_t)most_blocks)
         values = span / (uint64_t)most_blocks + 1;
-    if (values == 0 || values > INT64_MAX) /* all numbers that there are */
+    if (values == 0 || values > INT64_MAX) /* all numbers of the type */
         values = INT64_MAX;
     self->block_rows = (int64_t)values;
     self->num_blocks = (int64_t)(span / values) + 1;
 }
 
-/* Where the rowids begin and end; false: the table has none (or no rows), and is a stream. */
-static bool find_rowids(uni__sqlite *self, const char *table, bool skip, int64_t *num_rows)
+/* Finds the first and last rowid. Returns false if the table has none, or no rows; it is then a
+ * stream. */
+static bool find_rowids(uni__sqlite *self, bool skip, int64_t *num_rows)
 {
     int64_t ends[2], count = 0;
-    char *sql = select_sql(table, NULL, "min(rowid), max(rowid)", false);
+    char *sql = uni__sqlite_select(self, "min(rowid), max(rowid)", UNI__SQLITE_ALL, false);
     bool good = uni__sqlite_numbers(self, sql, 0, 0, 2, ends);
     free(sql);
     if (!good || ends[1] < ends[0])
@@ -265,13 +200,14 @@ static bool find_rowids(uni__sqlite *self, const char *table, bool skip, int64_t
     self->last = ends[1];
     *num_rows = -1;
     if (self->files->bytes <= COUNTED_BYTES && !skip) {
-        sql = select_sql(table, NULL, "count(*)", false);
+        sql = uni__sqlite_select(self, "count(*)", UNI__SQLITE_ALL, false);
         if (uni__sqlite_numbers(self, sql, 0, 0, 1, &count) &&
             (uint64_t)count == (uint64_t)ends[1] - (uint64_t)ends[0] + 1)
             *num_rows = count;
         free(sql);
     }
-    /* Rowids may lie far apart (1 and 2^60). A row takes ROW_BYTES at least, so the file's size bounds the ranges that are asked for. */
+    /* Rowids may be far apart (1 and 2^60). A row takes at least ROW_BYTES, so the file size bounds
+     * the number of ranges. */
     int64_t blocks = (int64_t)(self->files->bytes / ROW_BYTES / UNI__SQLITE_ROWS) + 1;
     uni__sqlite_size_blocks(self, UNI__SQLITE_ROWS, blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS);
     return true;
@@ -301,14 +237,19 @@ static int open_rows(uni__sqlite *self, const char *what, const uni_sqlite_optio
         return uni_error_set(err, UNI_EINVAL, "columns are for tables; name them in the query");
     if (o->num_blocks != 0 && o->key == NULL)
         return uni_error_set(err, UNI_EINVAL, "num_blocks is of the ranges of a key: name one");
+    if (o->key != NULL && (strlen(o->key) > 200 || strchr(o->key, ']') != NULL))
+        return uni_error_set(err, UNI_EINVAL, "\"%s\" cannot be the name of a key", o->key);
+    UNI_TRY(uni__sqlite_parts(self, what, is_query, o, err));
     if (o->key != NULL)
-        UNI_TRY(uni__sqlite_by_key(self, what, is_query, o, err));
-    *table = !is_query && o->key == NULL && find_rowids(self, what, o->bad.skip, num_rows);
-    char *head = is_query ? strdup(what) : select_sql(what, o->columns, NULL, false);
-    self->sql =
-        *table ? select_sql(what, o->columns, NULL, true) : (head != NULL ? strdup(head) : NULL);
-    self->count_sql = *table ? select_sql(what, NULL, "count(*)", true) : NULL;
-    int status = head == NULL || self->sql == NULL || (*table && self->count_sql == NULL)
+        UNI_TRY(uni__sqlite_by_key(self, o, err));
+    *table = !is_query && o->key == NULL && find_rowids(self, o->bad.skip, num_rows);
+    char *head =
+        is_query ? strdup(what) : uni__sqlite_select(self, self->columns, UNI__SQLITE_ALL, false);
+    if (*table)
+        self->sql = uni__sqlite_select(self, self->columns, UNI__SQLITE_LAST_RANGE, true);
+    else if (head != NULL)
+        self->sql = strdup(head);
+    int status = head == NULL || self->sql == NULL
                      ? uni_error_set(err, UNI_ENOMEM, "no memory for a dataset")
                      : uni__sqlite_open(self, &q, head, 0, 0, err);
     free(head);
@@ -321,25 +262,21 @@ static int open_rows(uni__sqlite *self, const char *what, const uni_sqlite_optio
 int uni_dataset_read_sqlite(uni_dataset **out, const char *path, const char *table_or_query,
                             const uni_sqlite_options *options, uni_error *err)
 {
+    UNI__OPTIONS(uni_sqlite_options, options, num_blocks, err);
     static const uni__source_class indexed = {
         .name = "sqlite", .read_range = read_range, .place = row_place, .free = sqlite_free
     };
     static const uni__source_class split = { .name = "sqlite",
-                                             .read_block = read_block,
-                                             .count_block = count_block,
-                                             .place = block_place,
+                                             .read_block = uni__sqlite_block,
+                                             .count_block = uni__sqlite_count,
+                                             .place = uni__sqlite_place,
                                              .free = sqlite_free };
-    static const uni__source_class by_key = { .name = "sqlite",
-                                              .read_block = uni__sqlite_key_block,
-                                              .count_block = uni__sqlite_key_count,
-                                              .place = uni__sqlite_key_place,
-                                              .free = sqlite_free };
     static const uni__source_class stream = { .name = "sqlite",
                                               .stream_open = stream_open,
                                               .stream_next = stream_next,
                                               .stream_close = stream_close,
                                               .free = sqlite_free };
-    uni_sqlite_options o = options != NULL ? *options : (uni_sqlite_options){ 0 };
+    uni_sqlite_options o = *options;
     bool table = false;
     int64_t num_rows = -1;
     *out = NULL;
@@ -353,12 +290,11 @@ int uni_dataset_read_sqlite(uni_dataset **out, const char *path, const char *tab
         sqlite_free(self);
         return status;
     }
-    bool keyed = self->key != NULL;
+    bool keyed = o.key != NULL;
     uni__source_kind kind = !table && !keyed ? UNI__SOURCE_STREAM
                             : num_rows >= 0  ? UNI__SOURCE_INDEXED
                                              : UNI__SOURCE_SPLIT;
-    uni__source source = { .class_ = keyed                         ? &by_key
-                                     : kind == UNI__SOURCE_STREAM  ? &stream
+    uni__source source = { .class_ = kind == UNI__SOURCE_STREAM    ? &stream
                                      : kind == UNI__SOURCE_INDEXED ? &indexed
                                                                    : &split,
                            .self = self,

@@ -10,7 +10,9 @@
 
 #include "data/sources/sqlite_plugin.h"
 
-/* A value is never larger (zeroblob(1000000000) is a few bytes of a view), and a step that gives no row ends after so many instructions of SQLite's machine: minutes. */
+/* Limits for hostile files. A value is never larger than this: a view with zeroblob(1000000000)
+ * takes only a few bytes. A step that gives no row ends after this many instructions of SQLite's
+ * virtual machine, which is minutes. */
 #define MAX_VALUE (64 << 20)
 #define MAX_INSTRUCTIONS ((uint64_t)1 << 34)
 #define ASK_EVERY 100000 /* instructions */
@@ -19,7 +21,7 @@ struct connection {
     sqlite3 *database;
     uint64_t instructions; /* since the last row */
     bool may_recurse; /* the query itself has a WITH */
-    bool recursion; /* a view was refused for one */
+    bool recursion; /* a view was rejected for one */
     bool (*stop)(const void *context);
     const void *context;
 };
@@ -51,7 +53,7 @@ static int progress(void *context)
            (connection->stop != NULL && connection->stop(connection->context));
 }
 
-/* Whatever a file's views do, they are not endless by recursion. */
+/* Rejects views that recurse, so that a file's views cannot run forever. */
 static int authorize(void *context, int action, const char *a, const char *b, const char *c,
                      const char *d)
 {
@@ -86,7 +88,7 @@ static void *db_open(const char *path, char *why)
         return NULL;
     }
     sqlite3_busy_timeout(made->database, 5000);
-    /* A hostile file must not run functions of ours from its views. */
+    /* The views of a hostile file must not call application functions. */
     sqlite3_db_config(made->database, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     sqlite3_limit(made->database, SQLITE_LIMIT_LENGTH, MAX_VALUE);
     sqlite3_set_authorizer(made->database, authorize, made);
@@ -101,7 +103,7 @@ static void db_finish(void *statement_)
     free(statement);
 }
 
-/* The word, not a part of a name. */
+/* Finds the word, not a part of a name. */
 static bool has_with(const char *sql)
 {
     const char *at = sql;

@@ -1,6 +1,6 @@
 /*
- * sqlite_plugin.h - what libunisono and libunisono-sqlite.so agree on: statements and their values. The plug-in is the only part that links SQLite and knows
- * nothing of libunisono. Used by this folder only.
+ * sqlite_plugin.h - the interface between libunisono and libunisono-sqlite.so: statements and their
+ * values. Only the plug-in links SQLite; it uses no symbol of libunisono. For this folder only.
  */
 #ifndef UNISONO_DATA_SQLITE_PLUGIN_H
 #define UNISONO_DATA_SQLITE_PLUGIN_H
@@ -25,22 +25,22 @@ typedef struct uni__sqlite_cell {
     enum uni__sqlite_type type;
     int64_t integer;
     double real;
-    const void *data; /* text and blobs, until the next step */
+    const void *data; /* text and blobs; valid until the next step */
     size_t size;
 } uni__sqlite_cell;
 
 typedef struct uni__sqlite_plugin {
     int version;
     const char *name; /* "SQLite 3.40.1" */
-    /* Read only; NULL with a reason. A connection belongs to one thread. */
+    /* Opens read-only; NULL with a reason. A connection belongs to one thread. */
     void *(*open)(const char *path, char *why);
     void (*close)(void *database);
-    /* NULL with a reason. `first` and `last` are bound to ?1 and ?2 when the statement has them. */
+    /* NULL with a reason. Binds `first` and `last` to ?1 and ?2 if the statement has them. */
     void *(*prepare)(void *database, const char *sql, int64_t first, int64_t last, char *why);
     void (*finish)(void *statement);
-    /* stop(context) is asked now and then while a step works; true ends it. */
+    /* Polls stop(context) while a step runs; true ends it. */
     void (*watch)(void *statement, bool (*stop)(const void *context), const void *context);
-    int (*step)(void *statement, char *why); /* 1 a row, 0 the end, -1 a reason */
+    int (*step)(void *statement, char *why); /* 1: a row, 0: the end, -1: error with a reason */
     int (*columns)(void *statement);
     const char *(*column_name)(void *statement, int column);
     const char *(*column_type)(void *statement, int column); /* as declared, or NULL */

@@ -1,12 +1,14 @@
 /*
- * sqlite_rows.c - statements of SQLite and tables of their rows. Every read has a connection of its own, so that all threads can read. See sqlite.h.
+ * sqlite_rows.c - SQLite statements and tables of their rows. Every read has its own connection, so
+ * that all threads can read. See sqlite.h.
  */
 #include <stdlib.h>
-#include "data/table.h"
+#include "data/shared.h"
+#include "data/table/table.h"
 #include "data/sources/build.h"
 #include "data/sources/sqlite.h"
 
-#define STREAM_BYTES ((size_t)8 << 20) /* of text and blobs in one table of a stream */
+#define STREAM_BYTES ((size_t)8 << 20) /* text and blobs in one table of a stream */
 
 const char *uni__sqlite_path(const uni__sqlite *self)
 {
@@ -23,11 +25,11 @@ static int bad_cell(uni__reader *reader, const uni__sqlite *self, uni__build *bu
     UNI_TRY(uni__reader_bad(reader, err, uni__sqlite_path(self), 0, 0,
                             "row %lld of this read, column \"%s\": %s in a column of %s",
                             (long long)build->num_rows + 1, field->name, what,
-                            uni_field_text(type, sizeof type, field)));
+                            uni__field_text(type, sizeof type, field)));
     return 1;
 }
 
-/* 0 good, 1 bad and skipped, negative an error. */
+/* Returns 0, 1 if the cell is bad and skipped, or an error. */
 static int put_cell(const uni__sqlite *self, uni__build *build, int column,
                     const uni__sqlite_cell *cell, uni_error *err)
 {
@@ -44,7 +46,7 @@ static int put_cell(const uni__sqlite *self, uni__build *build, int column,
                         : uni__build_put_float(build, column, 0, cell->real);
         return fits ? 0 : bad_cell(build->reader, self, build, column, names[cell->type], err);
     }
-    if (number) { /* a column of text in which some values are numbers */
+    if (number) { /* a text column with some numeric values */
         char text[UNI__NUMBER_SIZE];
         size_t size = cell->type == UNI__SQLITE_INT ? uni__format_int(text, cell->integer)
                                                     : uni__format_double(text, cell->real);
@@ -60,7 +62,6 @@ static bool is_unwanted(const void *reader)
     return uni__reader_is_wanted(reader, NULL) < 0;
 }
 
-/* Up to max_rows rows of the statement; *more: there may be others. */
 int uni__sqlite_rows(const uni__sqlite *self, void *statement, uni__reader *reader,
                      int64_t max_rows, uni_table **out, bool *more, uni_error *err)
 {
@@ -70,7 +71,7 @@ int uni__sqlite_rows(const uni__sqlite *self, void *statement, uni__reader *read
     UNI_TRY(uni__build_begin(&build, reader, self->schema, max_rows, max_rows * 16, err));
     self->plugin->watch(statement, is_unwanted, reader);
     size_t bytes = 0;
-    bool stream = self->num_blocks == 0; /* which may be cut anywhere */
+    bool stream = self->num_blocks == 0; /* a stream may be cut anywhere */
     while (build.num_rows < max_rows && !(stream && bytes > STREAM_BYTES) &&
            (step = self->plugin->step(statement, why)) > 0) {
         int skipped = 0;
@@ -174,10 +175,5 @@ int uni__sqlite_all_rows(const uni__sqlite *self, void *statement, uni__reader *
             uni__sqlite_rows(self, statement, reader, UNI__SQLITE_ROWS, &parts[count], &more, err);
         count += status == 0;
     }
-    if (status == 0)
-        status = uni__table_concat(out, reader, parts, count, err);
-    for (int i = 0; i < count; i++)
-        uni_table_unref(parts[i]);
-    free(parts);
-    return status;
+    return uni__table_join(out, reader, parts, count, status, err);
 }

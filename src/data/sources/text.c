@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "data/sources/build.h"
 #include "data/sources/lines.h"
+#include "base/options.h"
 
 typedef struct text_format {
     bool keep_empty;
@@ -67,12 +68,13 @@ static const uni__lines_format text_lines = {
 int uni_dataset_read_text(uni_dataset **out, int num_paths, const char *const *paths,
                           const uni_text_lines_options *options, uni_error *err)
 {
+    *out = NULL;
+    UNI__OPTIONS(uni_text_lines_options, options, bad, err);
     static const char *const suffixes[] = { ".txt", ".text",   ".txt.gz",  ".txt.zst",
                                             ".log", ".log.gz", ".log.zst", NULL };
-    uni_text_lines_options o = options != NULL ? *options : (uni_text_lines_options){ 0 };
+    uni_text_lines_options o = *options;
     uni__files *files = NULL;
     uni_table *schema = NULL;
-    *out = NULL;
     UNI_TRY(uni__files_open(&files, num_paths, paths, suffixes, err));
     uni_field field = { .name = o.column != NULL ? o.column : "text",
                         .kind = UNI_FIELD_STRING,

@@ -1,10 +1,12 @@
 /*
  * tfrecord.c - TFRecord files as a source.
  *
- * Plain files are cut into byte ranges like text: a record belongs to the range in which its first byte lies, and because each length has
- * a sum of its own the first record of a range is found without reading what is before it (tfrecord_frame.h). That could be fooled
- * by a record that itself contains TFRecords, so every range notes where its first record began and where the next range's
- * must begin; neighbours that disagree are an error. Compressed files are streams. Any thread; a cursor belongs to one.
+ * Plain files are cut into byte ranges like text: a record belongs to the range that contains its
+ * first byte. Each length has its own checksum, so the first record of a range is found without
+ * reading what precedes it (tfrecord_frame.h). A record that itself contains TFRecords could fool
+ * this. So every range records where its first record begins and where the next range's must begin,
+ * and neighbours that disagree are an error. Compressed files are streams. Any thread; a cursor
+ * belongs to one.
  */
 #include <unisono/data_readers.h>
 
@@ -16,13 +18,14 @@
 #include "data/sources/tfrecord_example.h"
 #include "data/sources/tfrecord_frame.h"
 #include "data/sources/tfrecord_walk.h"
+#include "base/options.h"
 
 #define HEAD_BYTES ((size_t)1 << 20)
 #define STREAM_BYTES ((size_t)1 << 20)
 #define EXTRA_BYTES ((int64_t)64 << 10)
 #define UNKNOWN INT64_MIN
 #define NO_RECORD INT64_MAX
-#define MAX_COMPRESSED ((int64_t)64 << 20) /* a record that a few bytes may unpack to */
+#define MAX_COMPRESSED ((int64_t)64 << 20) /* limit of a record, to which a few bytes may expand */
 
 typedef struct tfrecord {
     uni__source_class class_;
@@ -31,14 +34,14 @@ typedef struct tfrecord {
     uni_table *schema;
     uni__block *blocks;
     int64_t num_blocks;
-    _Atomic int64_t
-        *begins; /* of each block: where its first record began, NO_RECORD, or UNKNOWN */
+    /* Of each block: where its first record begins, NO_RECORD, or UNKNOWN. */
+    _Atomic int64_t *begins;
     _Atomic int64_t *nexts; /* where the first record after it begins, or UNKNOWN */
 } tfrecord;
 
 /* ---- byte ranges ---- */
 
-/* The block's bytes, all of its last record included. */
+/* Reads the block's bytes, including all of its last record. */
 static int load(const tfrecord *self, uni__reader *reader, const uni__block *block,
                 uni__tfrecord_walk *walk, uni_error *err)
 {
@@ -63,11 +66,12 @@ static int load(const tfrecord *self, uni__reader *reader, const uni__block *blo
             int64_t first = uni__tfrecord_find(bytes, 0, walk->size);
             walk->at = first >= 0 && first < walk->limit ? first : walk->limit;
         }
-        /* Is the last record there? Its header says how much more is needed. */
+        /* Checks whether the last record is complete; its header says how much more is needed. */
         int64_t at = walk->at, length = 0, records = 0;
         while (at < walk->limit && walk->size - at >= UNI__TFRECORD_HEADER &&
                (length = uni__tfrecord_length(bytes + at)) >= 0) {
-            /* Where the headers to come are when records are of one size: each says where the next is, and would be waited for. */
+            /* Each header gives the position of the next, so every step would wait for memory.
+             * Prefetches where the next headers are if records have equal size. */
             __builtin_prefetch(bytes + at + 8 * (length + UNI__TFRECORD_FRAME));
             at += length + UNI__TFRECORD_FRAME;
             records++;
@@ -128,13 +132,6 @@ static int count_block(void *self_, uni__reader *reader, int64_t block, int64_t 
     uni__tfrecord_walk walk;
     int64_t length = 0;
     int more;
-    if (uni__reader_skips(reader)) {
-        uni_table *table = NULL;
-        UNI_TRY(read_block(self, reader, block, &table, err));
-        *out = uni_table_num_rows(table);
-        uni_table_unref(table);
-        return 0;
-    }
     UNI_TRY(load(self, reader, &self->blocks[block], &walk, err));
     for (*out = 0; (more = uni__tfrecord_next(&walk, reader, &length, err)) > 0; (*out)++)
         walk.at += length + UNI__TFRECORD_FRAME;
@@ -150,37 +147,22 @@ static void block_place(void *self_, int64_t index, uni__place *out)
 /* ---- streams ---- */
 
 typedef struct tfrecord_cursor {
-    int file, step; /* the next one, and how many further is the one after it */
-    uni__stream *stream;
+    uni__file_cursor files;
     uint8_t *bytes;
     int64_t size, capacity, offset;
 } tfrecord_cursor;
 
 static int stream_open(void *self, void **out, uni_error *err)
 {
-    tfrecord_cursor *cursor = calloc(1, sizeof *cursor);
-    *out = cursor;
-    if (cursor == NULL)
-        return uni_error_set(err, UNI_ENOMEM, "no memory for a stream");
-    cursor->step = 1;
-    return 0;
-}
-
-static void stream_files(void *self, void *cursor_, int first, int step)
-{
-    tfrecord_cursor *cursor = cursor_;
-    cursor->file = first;
-    cursor->step = step;
+    return uni__file_cursor_new(out, sizeof(tfrecord_cursor), err);
 }
 
 static void stream_close(void *self, void *cursor_)
 {
     tfrecord_cursor *cursor = cursor_;
-    if (cursor != NULL) {
-        uni__stream_close(cursor->stream);
+    if (cursor != NULL)
         free(cursor->bytes);
-    }
-    free(cursor);
+    uni__file_cursor_free(self, cursor);
 }
 
 /* Fills the buffer up to `want` bytes; *last: the file has no more. */
@@ -195,17 +177,16 @@ static int fill(tfrecord_cursor *cursor, int64_t want, bool *last, uni_error *er
         cursor->bytes = bytes;
         cursor->capacity = want;
     }
-    UNI_TRY(uni__stream_read(cursor->stream, cursor->bytes + cursor->size,
+    UNI_TRY(uni__stream_read(cursor->files.stream, cursor->bytes + cursor->size,
                              (size_t)(cursor->capacity - cursor->size), &got, err));
     cursor->size += (int64_t)got;
-    *last = cursor->size < cursor->capacity && uni__stream_good(cursor->stream);
+    *last = cursor->size < cursor->capacity && uni__stream_good(cursor->files.stream);
     return 0;
 }
 
 static void close_file(tfrecord_cursor *cursor)
 {
-    uni__stream_close(cursor->stream);
-    cursor->stream = NULL;
+    uni__file_cursor_end_file(&cursor->files);
     cursor->size = 0;
 }
 
@@ -223,7 +204,7 @@ static int stream_file(tfrecord *self, tfrecord_cursor *cursor, uni__reader *rea
             err, UNI_ELIMIT,
             "%s: a record of %lld MiB in a compressed file, more than %lld; unpack "
             "the file first",
-            uni__stream_path(cursor->stream), (long long)(length >> 20),
+            uni__stream_path(cursor->files.stream), (long long)(length >> 20),
             (long long)(MAX_COMPRESSED >> 20));
     if (!last && length + UNI__TFRECORD_FRAME > cursor->size)
         UNI_TRY(fill(cursor, length + UNI__TFRECORD_FRAME + UNI__TFRECORD_HEADER, &last, err));
@@ -232,7 +213,7 @@ static int stream_file(tfrecord *self, tfrecord_cursor *cursor, uni__reader *rea
                                 .limit = cursor->size,
                                 .whole = last,
                                 .records = -1,
-                                .path = uni__stream_path(cursor->stream),
+                                .path = uni__stream_path(cursor->files.stream),
                                 .offset = cursor->offset };
     UNI_TRY(uni__tfrecord_read(&walk, self->raw, self->schema, reader, out, err));
     memmove(cursor->bytes, cursor->bytes + walk.at, (size_t)(cursor->size - walk.at));
@@ -249,18 +230,15 @@ static int stream_next(void *self_, void *cursor_, uni__reader *reader, uni_tabl
     tfrecord *self = self_;
     tfrecord_cursor *cursor = cursor_;
     for (;;) {
-        if (cursor->stream == NULL) {
-            if (cursor->file >= self->files->count)
-                return 0;
-            UNI_TRY(uni__files_check(self->files, cursor->file, err));
-            UNI_TRY(uni__stream_open(&cursor->stream, self->files->items[cursor->file].path, err));
-            cursor->file += cursor->step;
+        int more = uni__file_cursor_next(&cursor->files, self->files, err);
+        if (more <= 0)
+            return more;
+        if (more == 1)
             cursor->offset = 0;
-        }
         int status = stream_file(self, cursor, reader, out, err);
         if (status >= 0)
             return status;
-        UNI_TRY(uni__stream_pass_over(cursor->stream, reader, status, err));
+        UNI_TRY(uni__stream_pass_over(cursor->files.stream, reader, status, err));
         close_file(cursor);
     }
 }
@@ -275,7 +253,7 @@ static void file_place(void *self_, int64_t index, uni__place *out)
     uni__place_of_file(((tfrecord *)self_)->files, index, out);
 }
 
-/* ---- making one ---- */
+/* ---- constructors ---- */
 
 static void tfrecord_free(void *self_)
 {
@@ -288,7 +266,7 @@ static void tfrecord_free(void *self_)
     free(self);
 }
 
-/* The first records of the first file that has any. */
+/* Reads the first records of the first file that has any. */
 static int infer_file(uni__example_infer *infer, const char *path, int64_t limit, bool skip,
                       int64_t *rows, int64_t *bytes, uni_error *err)
 {
@@ -296,7 +274,7 @@ static int infer_file(uni__example_infer *infer, const char *path, int64_t limit
     bool last = false;
     int64_t at = 0, length = 0;
     int status = 0;
-    UNI_TRY(uni__stream_open(&cursor.stream, path, err));
+    UNI_TRY(uni__stream_open(&cursor.files.stream, path, err));
     UNI_TRY_GOTO(fill(&cursor, (int64_t)HEAD_BYTES, &last, err), done);
     if (cursor.size >= UNI__TFRECORD_HEADER)
         length = uni__tfrecord_length(cursor.bytes);
@@ -312,7 +290,7 @@ static int infer_file(uni__example_infer *infer, const char *path, int64_t limit
                                    path, (long long)at);
             goto done;
         }
-        if (length < 0) { /* skipped: what is behind it may be good */
+        if (length < 0) { /* skipped: what follows may be good */
             int64_t next = uni__tfrecord_find(cursor.bytes, at + 1, cursor.size);
             if (next < 0)
                 break;
@@ -335,7 +313,7 @@ static int infer_file(uni__example_infer *infer, const char *path, int64_t limit
     }
     *bytes = at;
 done:
-    uni__stream_close(cursor.stream);
+    uni__stream_close(cursor.files.stream);
     free(cursor.bytes);
     return status;
 }
@@ -380,11 +358,12 @@ static int make_blocks(tfrecord *self, int64_t block_bytes, uni_error *err)
 int uni_dataset_read_tfrecords(uni_dataset **out, int num_paths, const char *const *paths,
                                const uni_tfrecord_options *options, uni_error *err)
 {
-    uni_tfrecord_options o = options != NULL ? *options : (uni_tfrecord_options){ 0 };
+    *out = NULL;
+    UNI__OPTIONS(uni_tfrecord_options, options, bad, err);
+    uni_tfrecord_options o = *options;
     bool compressed = false;
     int64_t row_bytes = 0;
     int status = 0;
-    *out = NULL;
     tfrecord *self = calloc(1, sizeof *self);
     if (self == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
@@ -398,7 +377,7 @@ int uni_dataset_read_tfrecords(uni_dataset **out, int num_paths, const char *con
         self->class_.stream_open = stream_open;
         self->class_.stream_next = stream_next;
         self->class_.stream_close = stream_close;
-        self->class_.stream_files = stream_files;
+        self->class_.stream_files = uni__file_cursor_choose;
         self->class_.num_places = num_files;
         self->class_.place = file_place;
     } else {

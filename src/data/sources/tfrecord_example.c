@@ -1,6 +1,7 @@
 /*
- * tfrecord_example.c - Examples as rows (tfrecord_example.h). One thread for each object.
+ * tfrecord_example.c - Examples as rows (tfrecord_example.h). One thread per object.
  */
+#include "data/shared.h"
 #include "data/sources/tfrecord_example.h"
 
 #include <stdio.h>
@@ -15,7 +16,7 @@
 struct seen {
     char *name;
     uni__feature_kind kind;
-    bool mixed; /* kinds */
+    bool mixed; /* of several kinds */
     bool varying;
     int64_t count; /* -1: only empty ones so far */
 };
@@ -173,13 +174,13 @@ static int bad(char *why, size_t size, const uni__feature *feature, const uni_fi
 {
     int length = feature->name_size < 80 ? (int)feature->name_size : 80;
     char expected[100];
-    uni_field_text(expected, sizeof expected, field);
+    uni__field_text(expected, sizeof expected, field);
     snprintf(why, size, "the feature \"%.*s\" has %lld values of %s, the column has %s", length,
              feature->name, (long long)feature->count, kind_name(feature->kind), expected);
     return 0;
 }
 
-/* The values as they are when the column's dtype is theirs, otherwise one by one. */
+/* Copies the values directly if they have the column's dtype, otherwise converts one by one. */
 static int put_numbers(uni__build *build, int column, const uni__feature *feature, void *to,
                        char *why, size_t why_size, uni_error *err)
 {
@@ -218,9 +219,10 @@ static int put_feature(uni__build *build, int column, const uni__feature *featur
 {
     uni__build_column *c = &build->columns[column];
     bool numbers = feature->kind == UNI__FEATURE_FLOAT || feature->kind == UNI__FEATURE_INT;
+    /* The value is missing. */
     if (feature->kind == UNI__FEATURE_NONE ||
         (feature->count == 0 && c->row_elements > 0 && c->field.kind != UNI_FIELD_LIST))
-        return 1; /* missing */
+        return 1;
     if (c->put) {
         snprintf(why, why_size, "a feature that is there twice");
         return 0;

@@ -1,4 +1,5 @@
-/* tfrecord_example.h - tf.train.Examples as rows: which columns the first ones have, and one of them into its columns. For tfrecord.c. */
+/* tfrecord_example.h - tf.train.Examples as rows: infers the columns from the first ones, and
+ * parses an Example into its columns. For tfrecord.c. */
 #ifndef UNISONO_DATA_TFRECORD_EXAMPLE_H
 #define UNISONO_DATA_TFRECORD_EXAMPLE_H
 
@@ -8,17 +9,18 @@
 
 typedef struct uni__example_infer uni__example_infer;
 
-uni__example_infer *uni__example_infer_new(void); /* NULL: no memory */
-/* One record; UNI_EFORMAT when it is no Example. */
+uni__example_infer *uni__example_infer_new(void); /* NULL: out of memory */
+/* Adds one record; UNI_EFORMAT if it is not an Example. */
 int uni__example_infer_add(uni__example_infer *infer, const void *record, size_t size,
                            uni_error *err) UNI_MUST_USE;
-/* The columns, sorted by name (the order in a record means nothing). */
+/* The columns, sorted by name, because the order in a record means nothing. */
 int uni__example_infer_schema(const uni__example_infer *infer, const uni_tfrecord_options *options,
                               const char *path, uni_table **schema, uni_error *err) UNI_MUST_USE;
 void uni__example_infer_free(uni__example_infer *infer);
 
-/* Which column each feature of the record before went to, by its place: records of a file name their features in the same order. Zeroed at
- * the beginning of a table; the names are those of that record, whose bytes must stay. */
+/* The column of each feature of the previous record, by position: the records of a file usually
+ * name their features in the same order. Zero it before each table. The names point into that
+ * record, whose bytes must stay valid. */
 enum { UNI__EXAMPLE_SEEN = 64 };
 typedef struct uni__example_order {
     struct {
@@ -28,7 +30,8 @@ typedef struct uni__example_order {
     } seen[UNI__EXAMPLE_SEEN];
 } uni__example_order;
 
-/* Puts one record's features into the row. 1: good, 0: bad, and `why` (at least 200 bytes) says how; negative: an error. */
+/* Stores one record's features in the row. Returns 1; 0 if the record is bad, and `why` (at least
+ * 200 bytes) says how; or an error. */
 int uni__example_put(uni__build *build, uni__example_order *order, const void *record, size_t size,
                      char *why, size_t why_size, uni_error *err) UNI_MUST_USE;
 

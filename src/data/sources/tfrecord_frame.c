@@ -1,6 +1,7 @@
 /*
- * tfrecord_frame.c - TFRecord frames and Examples (tfrecord_frame.h). Every length is checked against the bytes that are left; values
- * are counted and checked once, so that reading them afterwards cannot fail.
+ * tfrecord_frame.c - TFRecord frames and Examples (tfrecord_frame.h). Checks every length against
+ * the bytes that are left. Values are counted and checked once, so that reading them afterwards
+ * cannot fail.
  */
 #include "data/sources/tfrecord_frame.h"
 
@@ -8,7 +9,7 @@
 
 #include "base/crc32c.h"
 
-/* Little-endian, as everything we run on. */
+/* Little-endian, like all supported platforms. */
 static uint64_t u64_at(const uint8_t *bytes)
 {
     uint64_t value;
@@ -39,7 +40,7 @@ bool uni__tfrecord_data_good(const uint8_t *data, int64_t length)
 int64_t uni__tfrecord_find(const uint8_t *bytes, int64_t from, int64_t size)
 {
     for (int64_t at = from; at + UNI__TFRECORD_HEADER <= size; at++) {
-        /* Lengths of more than 2 GiB are none: cheap, and true for most places. */
+        /* Lengths of more than 2 GiB are invalid: a cheap test that rejects most positions. */
         if (bytes[at + 4] != 0 || bytes[at + 5] != 0 || bytes[at + 6] != 0 || bytes[at + 7] != 0)
             continue;
         int64_t length = uni__tfrecord_length(bytes + at);
@@ -64,7 +65,7 @@ struct span {
 static inline bool read_varint(struct span *span, uint64_t *out)
 {
     uint64_t value = 0;
-    if (span->at < span->end && *span->at < 0x80) { /* most of them */
+    if (span->at < span->end && *span->at < 0x80) { /* the common case */
         *out = *span->at++;
         return true;
     }
@@ -80,7 +81,8 @@ static inline bool read_varint(struct span *span, uint64_t *out)
     return false;
 }
 
-/* One field: its number and wire type; for lengths (2) also what is inside. Others are stepped over; *inside is what they were. */
+/* Reads one field: its number and wire type; for wire type 2 (length) also its contents. Skips
+ * others; *inside is what was skipped. */
 static inline bool read_field(struct span *span, uint64_t *number, int *wire, struct span *inside)
 {
     uint64_t tag, size;
@@ -114,14 +116,14 @@ static inline bool read_field(struct span *span, uint64_t *number, int *wire, st
     return *number > 0;
 }
 
-/* -1: damaged. */
+/* Returns -1 if the data is corrupt. */
 static int64_t count_varints(struct span span)
 {
     int64_t count = 0;
     uint64_t value;
     for (const uint8_t *at = span.at; at < span.end; at++)
         count += *at < 0x80;
-    if (count == span.end - span.at) /* one byte each: nothing to look at more closely */
+    if (count == span.end - span.at) /* one byte each: no need to look closer */
         return count;
     for (count = 0; span.at < span.end; count++)
         if (!read_varint(&span, &value))
@@ -129,7 +131,7 @@ static int64_t count_varints(struct span span)
     return count;
 }
 
-/* Counts the values of a list message; -1: damaged. */
+/* Counts the values of a list message; -1 if the data is corrupt. */
 static int64_t count_values(uni__feature_kind kind, struct span list)
 {
     int64_t count = 0;
@@ -163,7 +165,7 @@ static int64_t count_values(uni__feature_kind kind, struct span list)
     return count;
 }
 
-/* A Feature message: the last list in it counts, as protobuf says of a oneof. */
+/* A Feature message: the last list wins, as protobuf defines for a oneof. */
 static bool read_feature(struct span span, uni__feature *feature)
 {
     uint64_t number;
@@ -239,7 +241,7 @@ void uni__feature_floats(const uni__feature *feature, float *out)
         size_t size = (size_t)(inside.end - inside.at);
         if (number != 1)
             continue;
-        memcpy(out, inside.at, size); /* little-endian, as everything we run on */
+        memcpy(out, inside.at, size); /* little-endian, like all supported platforms */
         out += size / 4;
     }
 }

@@ -1,5 +1,6 @@
 /*
- * tfrecord_walk.c - from record to record (tfrecord_walk.h), and the records of a walk as a table.
+ * tfrecord_walk.c - walks from record to record (tfrecord_walk.h), and turns the records of a walk
+ * into a table.
  */
 #include "data/sources/tfrecord_walk.h"
 
@@ -60,7 +61,7 @@ static int put_record(uni__build *build, bool raw, uni__example_order *order,
                            (long long)(walk->offset + walk->at), why);
 }
 
-/* How many records there are from walk->at, at most. */
+/* Upper bound of the number of records from walk->at on. */
 static int64_t count_records(const uni__tfrecord_walk *walk)
 {
     int64_t count = 0, at = walk->at;

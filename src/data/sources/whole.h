@@ -1,11 +1,12 @@
-/* whole.h - whole numbers into columns of any whole type. For src/data/sources only. */
+/* whole.h - stores integers in columns of any integer type. For src/data/sources only. */
 #ifndef UNISONO_DATA_WHOLE_H
 #define UNISONO_DATA_WHOLE_H
 
 #include <stdbool.h>
 #include <unisono/array.h>
 
-/* values[index] = value; false, and nothing stored, when the type does not have it or is none of whole numbers. */
+/* Sets values[index]. Returns false and stores nothing if the type cannot hold the value or is not
+ * an integer type. */
 static inline bool uni__store_whole(void *values, uni_dtype dtype, int64_t index, int64_t value)
 {
     switch (dtype) {

@@ -1,5 +1,6 @@
 /*
- * zlib_plugin.c - libunisono-zlib.so: gzip files for src/data (codec_plugin.h). One thread a state.
+ * zlib_plugin.c - libunisono-zlib.so: gzip files for src/data (codec_plugin.h). One thread per
+ * state.
  */
 #include <stdlib.h>
 #include <zlib.h>
@@ -9,7 +10,7 @@
 static void *codec_open(void)
 {
     z_stream *stream = calloc(1, sizeof *stream);
-    if (stream != NULL && inflateInit2(stream, 15 + 16) != Z_OK) { /* + 16: gzip's header */
+    if (stream != NULL && inflateInit2(stream, 15 + 16) != Z_OK) { /* + 16: gzip header */
         free(stream);
         stream = NULL;
     }

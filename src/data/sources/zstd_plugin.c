@@ -1,12 +1,12 @@
 /*
- * zstd_plugin.c - libunisono-zstd.so: Zstandard files for src/data (codec_plugin.h). One thread a
+ * zstd_plugin.c - libunisono-zstd.so: Zstandard files for src/data (codec_plugin.h). One thread per
  * state.
  */
 #include <zstd.h>
 
 #include "data/sources/codec_plugin.h"
 
-/* A frame may ask for a window of gigabytes; this is what the zstd command accepts, too. */
+/* A frame may ask for a window of gigabytes; the zstd command has the same limit. */
 #define MAX_WINDOW_LOG 27
 
 static void *codec_open(void)

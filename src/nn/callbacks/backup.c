@@ -1,12 +1,13 @@
 /*
- * backup.c - BackupAndRestore: the model's whole state (weights, optimizer, step count, seed) and
- * the place in the training, written at every epoch's end or every so many batches, whole or not at
- * all. A fit that begins with a backup in the directory goes on from it: shuffles and random
- * numbers are keyed by seed, epoch and step, so it ends where an uninterrupted one would have.
+ * backup.c - BackupAndRestore: writes the model's whole state (weights, optimizer, step count,
+ * seed) and the position in the training at the end of every epoch or every N batches, atomically.
+ * A fit that finds a backup in the directory continues from it. Shuffles and random numbers are
+ * keyed by seed, epoch and step, so it ends exactly as an uninterrupted fit would have.
  *
- * The file is DIRECTORY/backup.unidict, the encoded form of checkpoint/dict.h of {"format": 2,
- * "state", "fit"}: uni_model_get_state and uni_model_get_fit_state. Fit's thread.
+ * The file is DIRECTORY/backup.unidict, encoded by checkpoint/dict.h: {"format": 2, "state",
+ * "fit"}, from uni_model_get_state and uni__model_get_fit_state. Runs on fit's thread.
  */
+#include "nn/shared.h"
 #include "nn/callbacks/callback.h"
 
 #include <stdlib.h>
@@ -21,7 +22,7 @@ struct backup {
     char *directory, *path;
     int64_t every;
     bool keep;
-    int64_t since; /* batches since the last one that was written for them */
+    int64_t since; /* batches since the last write */
 };
 
 static int write_state(struct backup *backup, const uni_model *model, uni_error *err)
@@ -30,10 +31,10 @@ static int write_state(struct backup *backup, const uni_model *model, uni_error 
     void *encoded = NULL;
     size_t size = 0;
     int status = 0;
-    UNI_TRY_GOTO(uni_model_get_state(model, &state, err), done);
+    UNI_TRY_GOTO(uni_model_get_state(&state, model, err), done);
     status = uni_dict_take(all, "state", state);
     if (status == 0)
-        UNI_TRY_GOTO(uni_model_get_fit_state(model, &fit, err), done);
+        UNI_TRY_GOTO(uni__model_get_fit_state(model, &fit, err), done);
     if (status == 0)
         status = uni_dict_take(all, "fit", fit);
     if (status == 0)
@@ -70,7 +71,7 @@ static int restore(struct backup *backup, uni_model *model, uni_error *err)
                                    FORMAT),
                      done);
     UNI_TRY_GOTO(uni_model_set_state(model, uni_dict_get(all, "state"), err), done);
-    UNI_TRY_GOTO(uni_model_set_fit_state(model, uni_dict_get(all, "fit"), err), done);
+    UNI_TRY_GOTO(uni__model_set_fit_state(model, uni_dict_get(all, "fit"), err), done);
     model->resume_anywhere = true;
 done:
     if (status < 0)
@@ -87,7 +88,7 @@ static int train_begin(void *self, uni_model *model, const uni_fit_info *info, u
     return uni__path_exists(backup->path) ? restore(backup, model, err) : 0;
 }
 
-/* A death before the first epoch's end: other callbacks may have written by then. */
+/* Covers a crash before the end of the first epoch: other callbacks may have written by then. */
 static int epoch_begin(void *self, uni_model *model, int epoch, uni_error *err)
 {
     struct backup *backup = self;
@@ -136,23 +137,23 @@ static void free_backup(void *self)
     free(backup);
 }
 
-static const uni_fit_callback_class epoch_class = { .name = "BackupAndRestore",
-                                                    .train_begin = train_begin,
-                                                    .train_end = train_end,
-                                                    .epoch_begin = epoch_begin,
-                                                    .after_epoch = after_epoch,
-                                                    .free = free_backup };
-static const uni_fit_callback_class batch_class = { .name = "BackupAndRestore",
-                                                    .train_begin = train_begin,
-                                                    .train_end = train_end,
-                                                    .epoch_begin = epoch_begin,
-                                                    .after_epoch = after_epoch,
-                                                    .after_batch = after_batch,
-                                                    .get_state = get_state,
-                                                    .set_state = set_state,
-                                                    .free = free_backup };
+static const uni_callback_class epoch_class = { .name = "BackupAndRestore",
+                                                .train_begin = train_begin,
+                                                .train_end = train_end,
+                                                .epoch_begin = epoch_begin,
+                                                .after_epoch = after_epoch,
+                                                .free = free_backup };
+static const uni_callback_class batch_class = { .name = "BackupAndRestore",
+                                                .train_begin = train_begin,
+                                                .train_end = train_end,
+                                                .epoch_begin = epoch_begin,
+                                                .after_epoch = after_epoch,
+                                                .after_batch = after_batch,
+                                                .get_state = get_state,
+                                                .set_state = set_state,
+                                                .free = free_backup };
 
-int uni_callback_backup_and_restore(uni_fit_callback **out, const char *directory,
+int uni_callback_backup_and_restore(uni_callback **out, const char *directory,
                                     int64_t save_every_batches, bool keep, uni_error *err)
 {
     *out = NULL;
@@ -168,7 +169,7 @@ int uni_callback_backup_and_restore(uni_fit_callback **out, const char *director
                                .keep = keep };
     if (backup->directory != NULL && backup->path != NULL)
         return 0;
-    uni_fit_callback_free(*out);
+    uni_callback_free(*out);
     *out = NULL;
     return uni_error_set(err, UNI_ENOMEM, "no memory for the path of a backup");
 }

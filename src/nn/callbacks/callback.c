@@ -1,7 +1,8 @@
 /*
- * callback.c - callbacks as objects, the list that fit talks to, numbers to watch. All on fit's
+ * callback.c - callbacks as objects, the list that fit calls, and monitored values. All on fit's
  * thread.
  */
+#include "nn/shared.h"
 #include "nn/callbacks/callback.h"
 
 #include <math.h>
@@ -13,17 +14,17 @@
 
 #include "base/log.h"
 
-int uni_fit_callback_new(uni_fit_callback **out, const uni_fit_callback_class *class_, void *self,
-                         uni_error *err)
+int uni_callback_new(uni_callback **out, const uni_callback_class *class_, void *self,
+                     uni_error *err)
 {
     *out = calloc(1, sizeof **out);
     if (*out == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the callback %s", class_->name);
-    **out = (uni_fit_callback){ class_, self };
+    **out = (uni_callback){ class_, self };
     return 0;
 }
 
-void uni_fit_callback_free(uni_fit_callback *callback)
+void uni_callback_free(uni_callback *callback)
 {
     if (callback == NULL)
         return;
@@ -32,12 +33,12 @@ void uni_fit_callback_free(uni_fit_callback *callback)
     free(callback);
 }
 
-const char *uni_fit_callback_name(const uni_fit_callback *callback)
+const char *uni__callback_name(const uni_callback *callback)
 {
     return callback->class_->name;
 }
 
-void *uni__callback_make(uni_fit_callback **out, const uni_fit_callback_class *class_, size_t size,
+void *uni__callback_make(uni_callback **out, const uni_callback_class *class_, size_t size,
                          uni_error *err)
 {
     *out = NULL;
@@ -46,27 +47,19 @@ void *uni__callback_make(uni_fit_callback **out, const uni_fit_callback_class *c
         uni_error_set(err, UNI_ENOMEM, "no memory for the callback %s", class_->name);
         return NULL;
     }
-    if (uni_fit_callback_new(out, class_, self, err) < 0) {
+    if (uni_callback_new(out, class_, self, err) < 0) {
         free(self);
         return NULL;
     }
     return self;
 }
 
-double uni_logs_get(const uni_logs *logs, const char *name)
-{
-    for (size_t i = 0; i < logs->count; i++)
-        if (strcmp(logs->names[i], name) == 0)
-            return logs->values[i];
-    return NAN;
-}
-
 /* ---- the list ---- */
 
-int uni__callbacks_make(uni__callbacks *callbacks, uni_fit_callback *const *given, int count,
+int uni__callbacks_make(uni__callbacks *callbacks, uni_callback *const *given, int count,
                         int verbose, const uni_fit_info *info, uni_error *err)
 {
-    *callbacks = (uni__callbacks){ .items = calloc((size_t)count + 1, sizeof(uni_fit_callback *)) };
+    *callbacks = (uni__callbacks){ .items = calloc((size_t)count + 1, sizeof(uni_callback *)) };
     if (callbacks->items == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %d callbacks", count);
     for (int i = 0; i < count; i++) {
@@ -80,7 +73,7 @@ int uni__callbacks_make(uni__callbacks *callbacks, uni_fit_callback *const *give
         callbacks->items[callbacks->count++] = callbacks->progbar;
     }
     for (int i = 0; i < callbacks->count; i++) {
-        const uni_fit_callback_class *class_ = callbacks->items[i]->class_;
+        const uni_callback_class *class_ = callbacks->items[i]->class_;
         callbacks->batch_logs =
             callbacks->batch_logs || class_->batch_end != NULL || class_->test_batch_end != NULL;
         callbacks->after_batch = callbacks->after_batch || class_->after_batch != NULL;
@@ -90,7 +83,7 @@ int uni__callbacks_make(uni__callbacks *callbacks, uni_fit_callback *const *give
 
 void uni__callbacks_free(uni__callbacks *callbacks)
 {
-    uni_fit_callback_free(callbacks->progbar);
+    uni_callback_free(callbacks->progbar);
     free(callbacks->items);
     *callbacks = (uni__callbacks){ 0 };
 }
@@ -121,7 +114,7 @@ int uni__callbacks_get_states(const uni__callbacks *callbacks, uni_value **out, 
     int status = 0;
     uni_value *states = *out = uni_value_dict();
     for (int i = 0; status >= 0 && i < callbacks->count; i++) {
-        const uni_fit_callback *callback = callbacks->items[i];
+        const uni_callback *callback = callbacks->items[i];
         uni_value *state = NULL;
         if (callback->class_->get_state == NULL)
             continue;
@@ -143,7 +136,7 @@ int uni__callbacks_set_states(const uni__callbacks *callbacks, const uni_value *
 {
     char key[128];
     for (int i = 0; i < callbacks->count; i++) {
-        const uni_fit_callback *callback = callbacks->items[i];
+        const uni_callback *callback = callbacks->items[i];
         state_key(callbacks, i, key, sizeof key);
         const uni_value *state = uni_dict_get(states, key);
         if (state != NULL && callback->class_->set_state != NULL)
@@ -174,9 +167,9 @@ void uni__monitor_take(uni__monitor *monitor, const uni_value *state)
     monitor->best = uni_dict_get_float(state, "best", 0);
 }
 
-/* ---- numbers to watch ---- */
+/* ---- monitored values ---- */
 
-/* Keras asks the metric's object; its names tell as much. */
+/* Keras asks the metric object; the name tells as much. */
 static bool is_better_larger(const char *name)
 {
     static const char *const up[] = { "acc", "auc", "precision", "recall", "f1", "fbeta", "top_k" };
@@ -234,8 +227,9 @@ void uni__print_fd(int fd, const char *format, ...)
     va_start(arguments, format);
     int length = vsnprintf(small, sizeof small, format, arguments);
     va_end(arguments);
+    /* Keeps what the program printed earlier in front. */
     if (fd == STDOUT_FILENO)
-        fflush(stdout); /* what the program printed before stays before */
+        fflush(stdout);
     if (length >= (int)sizeof small && (text = malloc((size_t)length + 1)) != NULL) {
         va_start(arguments, format);
         vsnprintf(text, (size_t)length + 1, format, arguments);

@@ -1,7 +1,8 @@
 /*
- * callbacks_test.c - each callback by what a user gets from it: text on the terminal, files,
- * weights, rates, and a training that was killed and goes on.
+ * callbacks_test.c - each callback by what the user gets from it: terminal output, files, weights,
+ * learning rates, and a killed training that continues.
  */
+#include "nn/shared.h"
 #include "nn/model/testing.h"
 
 #include <fcntl.h>
@@ -10,7 +11,7 @@
 
 #include "base/file.h"
 
-/* What is written to a descriptor while it runs. */
+/* Captures what is written to a descriptor. */
 struct capture {
     int fd;
     char path[256];
@@ -34,7 +35,7 @@ static char *capture_end(struct capture *capture)
     return text;
 }
 
-static void fit_with(uni_model *model, const problem *p, uni_fit_callback *callback, int epochs,
+static void fit_with(uni_model *model, const problem *p, uni_callback *callback, int epochs,
                      uni_value **history)
 {
     uni_fit_options options = options_of(p);
@@ -43,14 +44,14 @@ static void fit_with(uni_model *model, const problem *p, uni_fit_callback *callb
     options.validation_split = 0.25;
     options.callbacks = &callback;
     options.num_callbacks = 1;
-    OK(uni_model_fit(model, &options, history, err));
+    OK(uni_model_fit(history, model, &options, err));
 }
 
-/* ---- numbers made to measure: a callback that is told a scripted val_loss ---- */
+/* ---- a callback that gets a scripted val_loss ---- */
 
 /* Runs only the callback: epoch_end with the given losses, until the model is told to stop. Returns
  * the epochs that ran. */
-static int play(uni_fit_callback *callback, const uni_fit_callback_class *class_, void *self,
+static int play(uni_callback *callback, const uni_callback_class *class_, void *self,
                 uni_model *model, const double *losses, int count)
 {
     static const char *const names[] = { "loss", "val_loss" };
@@ -58,7 +59,7 @@ static int play(uni_fit_callback *callback, const uni_fit_callback_class *class_
            ? class_->train_begin(self, model, &(uni_fit_info){ .epochs = count }, err)
            : 0);
     int epoch = 0;
-    for (; epoch < count && !uni_model_is_stopping(model); epoch++) {
+    for (; epoch < count && !uni__model_is_stopping(model); epoch++) {
         double values[2] = { losses[epoch], losses[epoch] };
         OK(class_->epoch_end(self, model, epoch, &(uni_logs){ 2, names, values }, err));
     }
@@ -67,13 +68,13 @@ static int play(uni_fit_callback *callback, const uni_fit_callback_class *class_
 }
 
 struct scripted {
-    const uni_fit_callback_class *class_;
+    const uni_callback_class *class_;
     void *self;
 };
 
 /* The first two words of a callback are its class and its self (callback.h); tests look at them to
  * play alone. */
-static struct scripted insides(const uni_fit_callback *callback)
+static struct scripted insides(const uni_callback *callback)
 {
     struct scripted inner;
     memcpy(&inner, callback, sizeof inner);
@@ -102,18 +103,18 @@ static void early_stopping(void **state)
         { { .patience = 1 }, { 8, 7, 6, 5, 4, 3, 2, 1 }, 8, 0 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        uni_fit_callback *callback = NULL;
+        uni_callback *callback = NULL;
         uni_model *model = classifier("sgd");
         OK(uni_callback_early_stopping(&callback, &cases[i].options, err));
         struct scripted inner = insides(callback);
         int ran = play(callback, inner.class_, inner.self, model, cases[i].losses, 8);
-        if (ran != cases[i].ran || uni_callback_stopped_epoch(callback) != cases[i].stopped)
+        if (ran != cases[i].ran || uni__callback_stopped_epoch(callback) != cases[i].stopped)
             fail_msg("case %zu: ran %d, stopped at %d", i, ran,
-                     uni_callback_stopped_epoch(callback));
-        uni_fit_callback_free(callback);
+                     uni__callback_stopped_epoch(callback));
+        uni_callback_free(callback);
         uni_model_free(model);
     }
-    uni_fit_callback *callback = NULL;
+    uni_callback *callback = NULL;
     REFUSED(UNI_EINVAL, "patience", "-1",
             uni_callback_early_stopping(&callback, &(uni_early_stopping_options){ .patience = -1 },
                                         err));
@@ -124,12 +125,12 @@ static int spoil_weights(void *self, uni_model *model, int epoch, const uni_logs
 {
     uni_value **best = self;
     if (epoch == 1)
-        return uni_model_get_weights(model, best, err);
+        return uni_model_get_weights(best, model, err);
     return 0;
 }
-static const uni_fit_callback_class keeper_class = { .name = "keeper", .epoch_end = spoil_weights };
+static const uni_callback_class keeper_class = { .name = "keeper", .epoch_end = spoil_weights };
 
-/* A learning rate that ruins the model after two epochs: the best weights come back. */
+/* A learning rate that ruins the model after two epochs: the best weights are restored. */
 static double ruin(void *context, int epoch, double rate, uni_error *err)
 {
     return epoch < 2 ? 0.05 : 50;
@@ -140,8 +141,8 @@ static void best_weights_are_restored(void **state)
     problem p = make_problem(200);
     uni_model *model = classifier("sgd");
     uni_value *best = NULL, *now = NULL, *history = NULL;
-    uni_fit_callback *callbacks[3];
-    OK(uni_fit_callback_new(&callbacks[0], &keeper_class, &best, err));
+    uni_callback *callbacks[3];
+    OK(uni_callback_new(&callbacks[0], &keeper_class, &best, err));
     OK(uni_callback_learning_rate_scheduler(&callbacks[1], ruin, NULL, 0, err));
     OK(uni_callback_early_stopping(
         &callbacks[2], &(uni_early_stopping_options){ .patience = 2, .restore_best_weights = true },
@@ -151,13 +152,13 @@ static void best_weights_are_restored(void **state)
     options.validation_split = 0.25;
     options.callbacks = callbacks;
     options.num_callbacks = 3;
-    OK(uni_model_fit(model, &options, &history, err));
-    assert_int_equal(uni_callback_stopped_epoch(callbacks[2]), 3);
+    OK(uni_model_fit(&history, model, &options, err));
+    assert_int_equal(uni__callback_stopped_epoch(callbacks[2]), 3);
     assert_int_equal(uni_list_size(uni_dict_get(history, "loss")), 4);
-    OK(uni_model_get_weights(model, &now, err));
+    OK(uni_model_get_weights(&now, model, err));
     assert_true(distance(best, now) == 0);
     for (int i = 0; i < 3; i++)
-        uni_fit_callback_free(callbacks[i]);
+        uni_callback_free(callbacks[i]);
     uni_value_free(best);
     uni_value_free(now);
     uni_value_free(history);
@@ -168,7 +169,7 @@ static void best_weights_are_restored(void **state)
 static void reduce_on_plateau(void **state)
 {
     uni_model *model = classifier("sgd");
-    uni_fit_callback *callback = NULL;
+    uni_callback *callback = NULL;
     OK(uni_optimizer_set_learning_rate(uni_model_optimizer(model), 0.8, err));
     OK(uni_callback_reduce_lr_on_plateau(
         &callback,
@@ -183,7 +184,7 @@ static void reduce_on_plateau(void **state)
     play(callback, inner.class_, inner.self, model, losses, 9);
     assert_true(fabs(uni_optimizer_learning_rate(uni_model_optimizer(model), NULL) - 0.2) < 1e-7 ||
                 fabs(uni_optimizer_learning_rate(uni_model_optimizer(model), NULL) - 0.15) < 1e-7);
-    uni_fit_callback_free(callback);
+    uni_callback_free(callback);
     REFUSED(
         UNI_EINVAL, "factor", "2",
         uni_callback_reduce_lr_on_plateau(&callback, &(uni_reduce_lr_options){ .factor = 2 }, err));
@@ -197,7 +198,7 @@ static void epoch_dots(void **state)
     problem p = make_problem(64);
     uni_model *model = classifier("sgd");
     uni_value *history = NULL;
-    uni_fit_callback *callback = NULL;
+    uni_callback *callback = NULL;
     struct capture capture = capture_begin();
     OK(uni_callback_epoch_dots(&callback, capture.fd, 0, 0, err));
     fit_with(model, &p, callback, 5, &history);
@@ -210,7 +211,7 @@ static void epoch_dots(void **state)
     assert_string_equal(text, expected);
     free(text);
     uni_value_free(history);
-    uni_fit_callback_free(callback);
+    uni_callback_free(callback);
     uni_model_free(model);
     free_problem(&p);
 }
@@ -220,13 +221,13 @@ static void progress(void **state)
     problem p = make_problem(64);
     uni_model *model = classifier("sgd");
     uni_value *history = NULL;
-    uni_fit_callback *callback = NULL;
+    uni_callback *callback = NULL;
     struct capture capture = capture_begin();
     OK(uni_callback_progbar(&callback, capture.fd, 2, err));
     fit_with(model, &p, callback, 2, &history);
-    uni_fit_callback_free(callback);
+    uni_callback_free(callback);
     char *text = capture_end(&capture), line[400];
-    /* "2/2 - 0s - 85us/step - accuracy: 0.5417 - loss: 0.7012 - val_accuracy: ...": all but the
+    /* "2/2 - 0s - 85us/step - accuracy: 0.5417 - loss: 0.7012 - val_accuracy: ...": all except the
      * times */
     assert_int_equal(strncmp(text, "Epoch 1/2\n2/2 - 0s - ", 21), 0);
     snprintf(line, sizeof line,
@@ -237,18 +238,18 @@ static void progress(void **state)
     if (strstr(text, line) == NULL)
         fail_msg("\"%s\" is not in \"%s\"", line, text);
     free(text);
-    /* Not a terminal: only the finished bar. */
+    /* Not a terminal: prints only the finished bar. */
     capture = capture_begin();
     OK(uni_callback_progbar(&callback, capture.fd, 1, err));
     fit_with(model, &p, callback, 1, NULL);
-    uni_fit_callback_free(callback);
+    uni_callback_free(callback);
     text = capture_end(&capture);
     assert_non_null(strstr(
         text,
         "\x1b[1m2/2\x1b[0m \x1b[32m━━━━━━━━━━━━━━━━━━━━\x1b[0m\x1b[37m\x1b[0m \x1b[1m0s\x1b[0m "));
     assert_null(strchr(text, '\b'));
     assert_int_equal(text[strlen(text) - 1], '\n');
-    assert_null(strstr(text, "Epoch")); /* one epoch has no heading, as in Keras */
+    assert_null(strstr(text, "Epoch")); /* a single epoch has no heading, as in Keras */
     free(text);
     uni_value_free(history);
     uni_model_free(model);
@@ -260,14 +261,14 @@ static void csv_logger(void **state)
     problem p = make_problem(64);
     uni_model *model = classifier("sgd");
     uni_value *history = NULL;
-    uni_fit_callback *callback = NULL;
+    uni_callback *callback = NULL;
     struct capture capture = capture_begin();
     OK(uni_callback_csv_logger(&callback, capture.path, 0, false, err));
     fit_with(model, &p, callback, 3, &history);
-    uni_fit_callback_free(callback);
+    uni_callback_free(callback);
     OK(uni_callback_csv_logger(&callback, capture.path, 0, true, err));
     fit_with(model, &p, callback, 1, NULL);
-    uni_fit_callback_free(callback);
+    uni_callback_free(callback);
     char *text = capture_end(&capture), *save = NULL;
     char *line = strtok_r(text, "\n", &save);
     assert_string_equal(line, "epoch,accuracy,loss,val_accuracy,val_loss");
@@ -288,8 +289,8 @@ static void csv_logger(void **state)
     options.callbacks = &callback;
     options.num_callbacks = 1;
     REFUSED(UNI_ENOTFOUND, "CSVLogger", "/nowhere/at/all.csv",
-            uni_model_fit(model, &options, NULL, err));
-    uni_fit_callback_free(callback);
+            uni_model_fit(NULL, model, &options, err));
+    uni_callback_free(callback);
     uni_value_free(history);
     uni_model_free(model);
     free_problem(&p);
@@ -302,13 +303,13 @@ static void model_checkpoint(void **state)
     problem p = make_problem(64);
     uni_model *model = classifier("sgd"), *loaded = classifier("sgd");
     uni_value *history = NULL;
-    uni_fit_callback *callback = NULL;
+    uni_callback *callback = NULL;
     char directory[256], path[320], name[400];
     assert_non_null(mkdtemp(uni__temporary_name(directory, sizeof directory, "checkpoint")));
     snprintf(path, sizeof path, "%s/deep/{epoch:02d}-{val_loss:.3f}.safetensors", directory);
     OK(uni_callback_model_checkpoint(&callback, path, NULL, err));
     fit_with(model, &p, callback, 2, &history);
-    uni_fit_callback_free(callback);
+    uni_callback_free(callback);
     for (size_t epoch = 0; epoch < 2; epoch++) {
         snprintf(name, sizeof name, "%s/deep/%02zu-%.3f.safetensors", directory, epoch + 1,
                  history_at(history, "val_loss", epoch));
@@ -317,14 +318,14 @@ static void model_checkpoint(void **state)
     uni_model_set_seed(loaded, 1234);
     OK(uni_model_load_weights(loaded, name, err));
     assert_true(model_distance(model, loaded) == 0);
-    /* Only the best: a number that never gets better is written once. */
+    /* Only the best: a value that never improves is written once. */
     snprintf(path, sizeof path, "%s/best-{epoch}.safetensors", directory);
     OK(uni_callback_model_checkpoint(
         &callback, path,
         &(uni_model_checkpoint_options){ .save_best_only = true, .save_weights_only = true }, err));
     struct scripted inner = insides(callback);
     play(callback, inner.class_, inner.self, model, (const double[]){ 3, 4, 2, 5 }, 4);
-    uni_fit_callback_free(callback);
+    uni_callback_free(callback);
     static const bool written[4] = { true, false, true, false };
     for (int epoch = 0; epoch < 4; epoch++) {
         snprintf(name, sizeof name, "%s/best-%d.safetensors", directory, epoch + 1);
@@ -335,8 +336,8 @@ static void model_checkpoint(void **state)
     uni_fit_options options = options_of(&p);
     options.callbacks = &callback;
     options.num_callbacks = 1;
-    REFUSED(UNI_ENOTFOUND, "nothing", "logs", uni_model_fit(model, &options, NULL, err));
-    uni_fit_callback_free(callback);
+    REFUSED(UNI_ENOTFOUND, "nothing", "logs", uni_model_fit(NULL, model, &options, err));
+    uni_callback_free(callback);
     REFUSED(UNI_EINVAL, ".keras", "model.bin",
             uni_callback_model_checkpoint(&callback, "model.bin", NULL, err));
     OK(uni__remove_tree(directory, err));
@@ -346,8 +347,7 @@ static void model_checkpoint(void **state)
     free_problem(&p);
 }
 
-/* ---- TensorBoard: Keras's directories and tags; that TensorBoard reads them is tested in tests/
- * ---- */
+/* ---- TensorBoard: Keras's directories and tags; tests/ checks that TensorBoard reads them ---- */
 
 struct search {
     const char *text;
@@ -383,7 +383,7 @@ static void tensorboard(void **state)
     uni_model *model = classifier("sgd");
     char directory[256];
     assert_non_null(mkdtemp(uni__temporary_name(directory, sizeof directory, "board")));
-    uni_fit_callback *callback = NULL;
+    uni_callback *callback = NULL;
     OK(uni_callback_tensorboard(&callback, directory, 1, true, err));
     fit_with(model, &p, callback, 2, NULL);
     static const char *const train[] = {
@@ -399,14 +399,14 @@ static void tensorboard(void **state)
         assert_true(has_text(directory, "validation", validation[i]));
     assert_false(has_text(directory, "validation", "val_"));
     assert_false(has_text(directory, "train", "val_"));
-    uni_fit_callback_free(callback);
+    uni_callback_free(callback);
     OK(uni__remove_tree(directory, err));
     OK(uni_callback_tensorboard(&callback, "/proc/nowhere", 0, false, err));
     uni_fit_options options = options_of(&p);
     options.callbacks = &callback;
     options.num_callbacks = 1;
-    REFUSED(UNI_ENOTFOUND, "/proc/nowhere", "", uni_model_fit(model, &options, NULL, err));
-    uni_fit_callback_free(callback);
+    REFUSED(UNI_ENOTFOUND, "/proc/nowhere", "", uni_model_fit(NULL, model, &options, err));
+    uni_callback_free(callback);
     uni_model_free(model);
     free_problem(&p);
 }
@@ -417,7 +417,7 @@ static void terminate_on_nan(void **state)
 {
     problem p = make_problem(32 * 4);
     uni_model *model = classifier("sgd");
-    uni_fit_callback *callback = NULL;
+    uni_callback *callback = NULL;
     p.x[8 * 40] = NAN; /* in the second batch */
     OK(uni_callback_terminate_on_nan(&callback, err));
     uni_fit_options options = options_of(&p);
@@ -430,7 +430,7 @@ static void terminate_on_nan(void **state)
     struct capture capture = capture_begin();
     dup2(capture.fd, STDOUT_FILENO);
     uni_error failure = { 0 };
-    int status = uni_model_fit(model, &options, NULL, &failure);
+    int status = uni_model_fit(NULL, model, &options, &failure);
     dup2(saved, STDOUT_FILENO);
     close(saved);
     char *text = capture_end(&capture);
@@ -438,12 +438,12 @@ static void terminate_on_nan(void **state)
     assert_string_equal(text, "Batch 1: Invalid loss, terminating training\n");
     assert_int_equal(uni_optimizer_iterations(uni_model_optimizer(model)), 2);
     free(text);
-    uni_fit_callback_free(callback);
+    uni_callback_free(callback);
     uni_model_free(model);
     free_problem(&p);
 }
 
-/* ---- a killed training goes on ---- */
+/* ---- a killed training continues ---- */
 
 struct crash {
     int epoch, at_epoch;
@@ -465,9 +465,9 @@ static int crash_batch_begin(void *self, uni_model *model, int64_t batch, uni_er
         return uni_error_set(err, UNI_ECANCELED, "the power went");
     return 0;
 }
-static const uni_fit_callback_class crash_class = { .name = "crash",
-                                                    .epoch_begin = crash_epoch_begin,
-                                                    .batch_begin = crash_batch_begin };
+static const uni_callback_class crash_class = { .name = "crash",
+                                                .epoch_begin = crash_epoch_begin,
+                                                .batch_begin = crash_batch_begin };
 
 static uni_model *noisy(const char *optimizer)
 {
@@ -493,26 +493,26 @@ static void backup(int64_t every, int at_epoch, int64_t at_batch, int64_t redone
     uni_fit_options options = options_of(&p);
     options.epochs = 4;
     options.seed = 9;
-    OK(uni_model_fit(whole, &options, NULL, err));
+    OK(uni_model_fit(NULL, whole, &options, err));
     struct crash crash = { .at_epoch = at_epoch, .at_batch = at_batch };
-    uni_fit_callback *callbacks[2];
+    uni_callback *callbacks[2];
     OK(uni_callback_backup_and_restore(&callbacks[0], directory, every, false, err));
-    OK(uni_fit_callback_new(&callbacks[1], &crash_class, &crash, err));
+    OK(uni_callback_new(&callbacks[1], &crash_class, &crash, err));
     options.callbacks = callbacks;
     options.num_callbacks = 2;
-    REFUSED(UNI_ECANCELED, "the power went", "", uni_model_fit(first, &options, NULL, err));
+    REFUSED(UNI_ECANCELED, "the power went", "", uni_model_fit(NULL, first, &options, err));
     assert_true(uni__path_exists(path));
-    /* Another process: a fresh model with other weights takes up where the backup is. */
+    /* Another process: a fresh model with other weights continues from the backup. */
     uni_model_set_seed(second, 1000);
     options.num_callbacks = 1;
     int64_t before = uni_optimizer_iterations(uni_model_optimizer(first));
-    OK(uni_model_fit(second, &options, NULL, err));
+    OK(uni_model_fit(NULL, second, &options, err));
     assert_int_equal(uni_optimizer_iterations(uni_model_optimizer(second)), 20);
     assert_int_equal(before, (int64_t)at_epoch * 5 + at_batch);
     assert_true(model_distance(whole, second) == 0);
     assert_false(uni__path_exists(path)); /* done: the backup is gone */
-    uni_fit_callback_free(callbacks[0]);
-    uni_fit_callback_free(callbacks[1]);
+    uni_callback_free(callbacks[0]);
+    uni_callback_free(callbacks[1]);
     OK(uni__remove_tree(directory, err));
     uni_model_free(whole);
     uni_model_free(first);
@@ -522,7 +522,7 @@ static void backup(int64_t every, int at_epoch, int64_t at_batch, int64_t redone
 
 static void backup_and_restore(void **state)
 {
-    backup(0, 2, 3, 3); /* every epoch: goes on at the beginning of epoch 2 */
+    backup(0, 2, 3, 3); /* every epoch: continues at the beginning of epoch 2 */
     backup(2, 1, 4, 0); /* every second batch: in the middle of epoch 1 */
 }
 
@@ -534,13 +534,13 @@ static void broken_backup(void **state)
     snprintf(path, sizeof path, "%s/backup.unidict", directory);
     OK(uni__write_file(path, "rubbish", 7, false, err));
     uni_model *model = noisy("sgd");
-    uni_fit_callback *callback = NULL;
+    uni_callback *callback = NULL;
     OK(uni_callback_backup_and_restore(&callback, directory, 0, true, err));
     uni_fit_options options = options_of(&p);
     options.callbacks = &callback;
     options.num_callbacks = 1;
-    REFUSED(UNI_EFORMAT, "backup", path, uni_model_fit(model, &options, NULL, err));
-    uni_fit_callback_free(callback);
+    REFUSED(UNI_EFORMAT, "backup", path, uni_model_fit(NULL, model, &options, err));
+    uni_callback_free(callback);
     OK(uni__remove_tree(directory, err));
     uni_model_free(model);
     free_problem(&p);

@@ -1,7 +1,7 @@
 /*
- * csv_logger.c - CSVLogger: a line an epoch, columns "epoch" and the sorted names of the first
- * epoch's logs; what a later epoch does not have is "NA". Every line is in the file when epoch_end
- * returns. Fit's thread.
+ * csv_logger.c - CSVLogger: one line per epoch, with "epoch" and the sorted names of the first
+ * epoch's logs as columns. Values that a later epoch lacks are "NA". Every line is in the file when
+ * epoch_end returns. Runs on fit's thread.
  */
 #include "nn/callbacks/callback.h"
 
@@ -25,7 +25,7 @@ struct csv {
     size_t num_names;
     char **names;
     int64_t lines; /* in the file */
-    bool stale; /* what is in the file is of an earlier fit and is emptied before the first line */
+    bool stale; /* The file is from an earlier fit; truncate it before the first line. */
     uni__text line;
 };
 
@@ -45,7 +45,8 @@ static void close_file(struct csv *csv)
     csv->fd = -1;
 }
 
-/* Counts the lines of the file, at most `wanted` (-1: all), and where the last of them ends. */
+/* Counts the lines of the file, at most `wanted` (-1: all), and finds where the last of them
+ * ends. */
 static int find_line(const struct csv *csv, int64_t wanted, int64_t *lines, int64_t *end,
                      uni_error *err)
 {
@@ -76,7 +77,8 @@ static int train_begin(void *self, uni_model *model, const uni_fit_info *info, u
     csv->fd = open(csv->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (csv->fd < 0)
         return uni_error_set_errno(err, errno, "CSVLogger cannot write %s", csv->path);
-    csv->stale = !csv->append; /* emptied in epoch_begin: a fit that is resumed goes on in it */
+    /* Truncated in epoch_begin, because a resumed fit continues in the file. */
+    csv->stale = !csv->append;
     csv->lines = 0;
     return csv->append ? find_line(csv, -1, &csv->lines, NULL, err) : 0;
 }
@@ -99,7 +101,7 @@ static int compare(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The columns of this file; names of a validation that has not run yet get their place, too. */
+/* The columns of this file; validation results that do not exist yet also get a column. */
 static int take_names(struct csv *csv, const uni_logs *logs)
 {
     bool has_validation = false;
@@ -205,7 +207,8 @@ static int restore_names(struct csv *csv, const uni_value *names)
     return csv->names != NULL ? 0 : UNI_ENOMEM;
 }
 
-/* The file as it was when the state was taken: lines of epochs that are trained again are cut off. */
+/* Restores the file to what it was when the state was taken: lines of epochs that run again are cut
+ * off. */
 static int set_state(void *self, const uni_value *state, uni_error *err)
 {
     struct csv *csv = self;
@@ -240,16 +243,16 @@ static void free_csv(void *self)
     free(csv);
 }
 
-static const uni_fit_callback_class csv_class = { .name = "CSVLogger",
-                                                  .train_begin = train_begin,
-                                                  .epoch_begin = epoch_begin,
-                                                  .get_state = get_state,
-                                                  .set_state = set_state,
-                                                  .epoch_end = epoch_end,
-                                                  .train_end = train_end,
-                                                  .free = free_csv };
+static const uni_callback_class csv_class = { .name = "CSVLogger",
+                                              .train_begin = train_begin,
+                                              .epoch_begin = epoch_begin,
+                                              .get_state = get_state,
+                                              .set_state = set_state,
+                                              .epoch_end = epoch_end,
+                                              .train_end = train_end,
+                                              .free = free_csv };
 
-int uni_callback_csv_logger(uni_fit_callback **out, const char *path, char separator, bool append,
+int uni_callback_csv_logger(uni_callback **out, const char *path, char separator, bool append,
                             uni_error *err)
 {
     struct csv *csv = uni__callback_make(out, &csv_class, sizeof *csv, err);
@@ -261,7 +264,7 @@ int uni_callback_csv_logger(uni_fit_callback **out, const char *path, char separ
                          .fd = -1 };
     if (csv->path != NULL)
         return 0;
-    uni_fit_callback_free(*out);
+    uni_callback_free(*out);
     *out = NULL;
     return uni_error_set(err, UNI_ENOMEM, "no memory for the path of a CSVLogger");
 }

@@ -1,7 +1,10 @@
 /*
- * early_stopping.c - EarlyStopping and TerminateOnNaN: the two that end training. Fit's thread.
+ * early_stopping.c - EarlyStopping and TerminateOnNaN: the two callbacks that end training. Fit's
+ * thread.
  */
+#include "nn/shared.h"
 #include "nn/callbacks/callback.h"
+#include "base/options.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -30,7 +33,7 @@ static int keep(struct early *early, const uni_model *model, int epoch, uni_erro
     early->best_epoch = epoch;
     if (!early->options.restore_best_weights)
         return 0;
-    UNI_TRY(uni_model_get_weights(model, &weights, err));
+    UNI_TRY(uni_model_get_weights(&weights, model, err));
     uni_value_free(early->best_weights);
     early->best_weights = weights;
     return 0;
@@ -111,20 +114,21 @@ static void free_early(void *self)
     free(self);
 }
 
-static const uni_fit_callback_class early_class = { .name = "EarlyStopping",
-                                                    .train_begin = train_begin,
-                                                    .epoch_end = epoch_end,
-                                                    .train_end = train_end,
-                                                    .get_state = get_state,
-                                                    .set_state = set_state,
-                                                    .free = free_early };
+static const uni_callback_class early_class = { .name = "EarlyStopping",
+                                                .train_begin = train_begin,
+                                                .epoch_end = epoch_end,
+                                                .train_end = train_end,
+                                                .get_state = get_state,
+                                                .set_state = set_state,
+                                                .free = free_early };
 
-int uni_callback_early_stopping(uni_fit_callback **out, const uni_early_stopping_options *options,
+int uni_callback_early_stopping(uni_callback **out, const uni_early_stopping_options *options,
                                 uni_error *err)
 {
-    uni_early_stopping_options o = options != NULL ? *options : (uni_early_stopping_options){ 0 };
-    uni__monitor monitor;
     *out = NULL;
+    UNI__OPTIONS(uni_early_stopping_options, options, verbose, err);
+    uni_early_stopping_options o = *options;
+    uni__monitor monitor;
     if (o.patience < 0)
         return uni_error_set(err, UNI_EINVAL,
                              "EarlyStopping: patience must not be negative, got %d", o.patience);
@@ -133,11 +137,11 @@ int uni_callback_early_stopping(uni_fit_callback **out, const uni_early_stopping
     if (early == NULL)
         return UNI_ENOMEM;
     *early = (struct early){ .options = o, .monitor = monitor };
-    early->options.monitor = NULL; /* the caller's text; the monitor has a copy */
+    early->options.monitor = NULL; /* belongs to the caller; the monitor has a copy */
     return 0;
 }
 
-int uni_callback_stopped_epoch(const uni_fit_callback *callback)
+int uni__callback_stopped_epoch(const uni_callback *callback)
 {
     return callback->class_ == &early_class ? ((const struct early *)callback->self)->stopped_epoch
                                             : 0;
@@ -156,10 +160,9 @@ static int batch_end(void *self, uni_model *model, int64_t batch, const uni_logs
     return 0;
 }
 
-static const uni_fit_callback_class nan_class = { .name = "TerminateOnNaN",
-                                                  .batch_end = batch_end };
+static const uni_callback_class nan_class = { .name = "TerminateOnNaN", .batch_end = batch_end };
 
-int uni_callback_terminate_on_nan(uni_fit_callback **out, uni_error *err)
+int uni_callback_terminate_on_nan(uni_callback **out, uni_error *err)
 {
-    return uni_fit_callback_new(out, &nan_class, NULL, err);
+    return uni_callback_new(out, &nan_class, NULL, err);
 }

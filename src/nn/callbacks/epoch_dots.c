@@ -1,5 +1,5 @@
 /*
- * epoch_dots.c - tfdocs' EpochDots: a dot an epoch, now and then a line with all numbers. Fit's
+ * epoch_dots.c - tfdocs' EpochDots: a dot per epoch, and at intervals a line with all values. Fit's
  * thread.
  */
 #include "nn/callbacks/callback.h"
@@ -54,11 +54,11 @@ static void free_dots(void *self)
     free(self);
 }
 
-static const uni_fit_callback_class dots_class = { .name = "EpochDots",
-                                                   .epoch_end = epoch_end,
-                                                   .free = free_dots };
+static const uni_callback_class dots_class = { .name = "EpochDots",
+                                               .epoch_end = epoch_end,
+                                               .free = free_dots };
 
-int uni_callback_epoch_dots(uni_fit_callback **out, int fd, int report_every, int dot_every,
+int uni_callback_epoch_dots(uni_callback **out, int fd, int report_every, int dot_every,
                             uni_error *err)
 {
     *out = NULL;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "base/options.h"
 
 /* As Python prints a float. */
 static void say(const char *what, int epoch, double rate)
@@ -78,7 +79,7 @@ static int plateau_epoch_end(void *self, uni_model *model, int epoch, const uni_
     return 0;
 }
 
-/* The rate itself is the optimizer's. */
+/* The optimizer's state holds the learning rate itself. */
 static int plateau_get_state(void *self, uni_value **out, uni_error *err)
 {
     const struct plateau *plateau = self;
@@ -98,19 +99,20 @@ static int plateau_set_state(void *self, const uni_value *state, uni_error *err)
     return 0;
 }
 
-static const uni_fit_callback_class plateau_class = { .name = "ReduceLROnPlateau",
-                                                      .train_begin = plateau_begin,
-                                                      .epoch_end = plateau_epoch_end,
-                                                      .get_state = plateau_get_state,
-                                                      .set_state = plateau_set_state,
-                                                      .free = free };
+static const uni_callback_class plateau_class = { .name = "ReduceLROnPlateau",
+                                                  .train_begin = plateau_begin,
+                                                  .epoch_end = plateau_epoch_end,
+                                                  .get_state = plateau_get_state,
+                                                  .set_state = plateau_set_state,
+                                                  .free = free };
 
-int uni_callback_reduce_lr_on_plateau(uni_fit_callback **out, const uni_reduce_lr_options *options,
+int uni_callback_reduce_lr_on_plateau(uni_callback **out, const uni_reduce_lr_options *options,
                                       uni_error *err)
 {
-    uni_reduce_lr_options o = options != NULL ? *options : (uni_reduce_lr_options){ 0 };
-    uni__monitor monitor;
     *out = NULL;
+    UNI__OPTIONS(uni_reduce_lr_options, options, verbose, err);
+    uni_reduce_lr_options o = *options;
+    uni__monitor monitor;
     o.factor = uni__pick(o.factor, 0.1);
     o.patience = o.patience == UNI_NO_PATIENCE ? 0 : o.patience != 0 ? o.patience : 10;
     if (!(o.factor >= 0 && o.factor < 1) || o.patience < 0)
@@ -156,11 +158,11 @@ static int scheduler_epoch_begin(void *self, uni_model *model, int epoch, uni_er
     return 0;
 }
 
-static const uni_fit_callback_class scheduler_class = { .name = "LearningRateScheduler",
-                                                        .epoch_begin = scheduler_epoch_begin,
-                                                        .free = free };
+static const uni_callback_class scheduler_class = { .name = "LearningRateScheduler",
+                                                    .epoch_begin = scheduler_epoch_begin,
+                                                    .free = free };
 
-int uni_callback_learning_rate_scheduler(uni_fit_callback **out, uni_lr_function function,
+int uni_callback_learning_rate_scheduler(uni_callback **out, uni_lr_function function,
                                          void *context, int verbose, uni_error *err)
 {
     *out = NULL;

@@ -1,6 +1,6 @@
 /*
- * model_checkpoint.c - ModelCheckpoint: saves the model after epochs or batches, all of them or
- * only when a number got better. Fit's thread.
+ * model_checkpoint.c - ModelCheckpoint: saves the model after epochs or batches, always or only if
+ * a value improved. Fit's thread.
  */
 #include "nn/callbacks/callback.h"
 
@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "base/options.h"
 
 struct checkpoint {
     uni_model_checkpoint_options options;
@@ -22,7 +23,7 @@ struct checkpoint {
     int64_t since; /* batches since the last save */
 };
 
-/* A number in Python's format language, as far as file names use it:
+/* Formats a number in the part of Python's format language that file names use:
  * [0][width][.precision][d|f|e|g]. */
 static int put_number(uni__text *out, double value, bool whole, const char *format, size_t length,
                       uni_error *err)
@@ -53,7 +54,7 @@ static int put_number(uni__text *out, double value, bool whole, const char *form
     return 0;
 }
 
-/* One "{name:format}"; `field` is what stands between the braces. */
+/* Formats one "{name:format}"; `field` is the text between the braces. */
 static int put_field(uni__text *out, const char *field, size_t length, int epoch, int64_t batch,
                      const uni_logs *logs, uni_error *err)
 {
@@ -107,7 +108,7 @@ static int make_parent(const char *path, uni_error *err)
     return status;
 }
 
-/* Whether this moment is worth a file; says so in Keras's words. */
+/* Decides whether to save now; prints Keras's messages. */
 static bool is_wanted(struct checkpoint *checkpoint, int epoch, const uni_logs *logs,
                       const char *path)
 {
@@ -119,8 +120,9 @@ static bool is_wanted(struct checkpoint *checkpoint, int epoch, const uni_logs *
         return true;
     }
     double current = uni__monitor_read(monitor, logs, "ModelCheckpoint");
+    /* As Keras: save when in doubt. */
     if (monitor->warned)
-        return true; /* as Keras: better a file too many */
+        return true;
     char best[40] = "None";
     if (monitor->has_best)
         snprintf(best, sizeof best, "%.5f", monitor->best);
@@ -206,18 +208,18 @@ static void free_checkpoint(void *self)
 }
 
 /* Two classes, so that saving after epochs does not cost the logs of every batch. */
-static const uni_fit_callback_class epoch_class = { .name = "ModelCheckpoint",
-                                                    .epoch_begin = epoch_begin,
-                                                    .epoch_end = epoch_end,
-                                                    .get_state = get_state,
-                                                    .set_state = set_state,
-                                                    .free = free_checkpoint };
-static const uni_fit_callback_class batch_class = { .name = "ModelCheckpoint",
-                                                    .epoch_begin = epoch_begin,
-                                                    .batch_end = batch_end,
-                                                    .get_state = get_state,
-                                                    .set_state = set_state,
-                                                    .free = free_checkpoint };
+static const uni_callback_class epoch_class = { .name = "ModelCheckpoint",
+                                                .epoch_begin = epoch_begin,
+                                                .epoch_end = epoch_end,
+                                                .get_state = get_state,
+                                                .set_state = set_state,
+                                                .free = free_checkpoint };
+static const uni_callback_class batch_class = { .name = "ModelCheckpoint",
+                                                .epoch_begin = epoch_begin,
+                                                .batch_end = batch_end,
+                                                .get_state = get_state,
+                                                .set_state = set_state,
+                                                .free = free_checkpoint };
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -225,13 +227,13 @@ static bool ends_with(const char *text, const char *end)
     return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
-int uni_callback_model_checkpoint(uni_fit_callback **out, const char *path,
+int uni_callback_model_checkpoint(uni_callback **out, const char *path,
                                   const uni_model_checkpoint_options *options, uni_error *err)
 {
-    uni_model_checkpoint_options o =
-        options != NULL ? *options : (uni_model_checkpoint_options){ 0 };
-    uni__monitor monitor;
     *out = NULL;
+    UNI__OPTIONS(uni_model_checkpoint_options, options, verbose, err);
+    uni_model_checkpoint_options o = *options;
+    uni__monitor monitor;
     bool weights = ends_with(path, ".weights.h5") || ends_with(path, ".safetensors");
     if (!weights && !ends_with(path, ".keras"))
         return uni_error_set(
@@ -254,7 +256,7 @@ int uni_callback_model_checkpoint(uni_fit_callback **out, const char *path,
     checkpoint->options.monitor = NULL;
     if (checkpoint->path != NULL)
         return 0;
-    uni_fit_callback_free(*out);
+    uni_callback_free(*out);
     *out = NULL;
     return uni_error_set(err, UNI_ENOMEM, "no memory for the path of a ModelCheckpoint");
 }

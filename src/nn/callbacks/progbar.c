@@ -1,7 +1,7 @@
 /*
- * progbar.c - Keras's progress: a bar that is drawn again (verbose 1) or a line an epoch (verbose
- * 2). The bytes are those of Keras 3; on something that is no terminal only the finished bar of
- * each epoch is written. Nothing is allocated while it draws.
+ * progbar.c - Keras's progress output: a bar that is redrawn (verbose 1) or a line per epoch
+ * (verbose 2). The bytes are those of Keras 3; if the output is not a terminal, only the finished
+ * bar of each epoch is written. Drawing allocates nothing.
  */
 #include "nn/callbacks/callback.h"
 
@@ -15,13 +15,13 @@
 #include "base/clock.h"
 
 #define WIDTH 20
-#define INTERVAL 0.05 /* seconds between two drawings */
+#define INTERVAL 0.05 /* seconds between redraws */
 #define MAX_LOGS 64
 
 struct progbar {
     int fd, verbose, epochs;
     bool in_fit, dynamic;
-    int64_t target, seen; /* target -1: not known */
+    int64_t target, seen; /* target -1: unknown */
     double start, after_first, last_update;
     int previous_width;
     char text[4096];
@@ -75,7 +75,7 @@ static void put_step_time(struct progbar *bar, double each)
         put(bar, " %.0fus/step", each * 1e6);
 }
 
-/* Names sorted, the validation's after all others, as Keras hands them over. */
+/* Sorted names, those of the validation last, as in Keras. */
 static void put_logs(struct progbar *bar, const uni_logs *logs)
 {
     size_t order[MAX_LOGS], count = logs->count < MAX_LOGS ? logs->count : MAX_LOGS;
@@ -108,7 +108,7 @@ static void put_eta(struct progbar *bar, double seconds)
         put(bar, " \x1b[1m%lds\x1b[0m", eta);
 }
 
-/* Columns of what is in the text: UTF-8 characters, without escape sequences. */
+/* Display columns of the text: UTF-8 characters, without escape sequences. */
 static int columns(const char *text)
 {
     int width = 0;
@@ -194,12 +194,12 @@ static void finish(struct progbar *bar, const uni_logs *logs)
     update(bar, bar->target, logs, true);
 }
 
-/* ---- slots ---- */
+/* ---- callback functions ---- */
 
 static int train_begin(void *self, uni_model *model, const uni_fit_info *info, uni_error *err)
 {
     struct progbar *bar = self;
-    bar->in_fit = true; /* validation is silent */
+    bar->in_fit = true; /* validation prints nothing */
     bar->epochs = info->epochs;
     bar->target = info->steps;
     return 0;
@@ -273,7 +273,7 @@ static int predict_end(void *self, uni_model *model, uni_error *err)
     return 0;
 }
 
-static const uni_fit_callback_class progbar_class = {
+static const uni_callback_class progbar_class = {
     .name = "ProgbarLogger",
     .train_begin = train_begin,
     .train_end = train_end,
@@ -289,7 +289,7 @@ static const uni_fit_callback_class progbar_class = {
     .free = free,
 };
 
-int uni_callback_progbar(uni_fit_callback **out, int fd, int verbose, uni_error *err)
+int uni_callback_progbar(uni_callback **out, int fd, uni_verbosity verbose, uni_error *err)
 {
     struct progbar *bar = uni__callback_make(out, &progbar_class, sizeof *bar, err);
     if (bar == NULL)
@@ -301,7 +301,7 @@ int uni_callback_progbar(uni_fit_callback **out, int fd, int verbose, uni_error 
     return 0;
 }
 
-void uni__progbar_set_target(uni_fit_callback *progbar, const uni_fit_info *info)
+void uni__progbar_set_target(uni_callback *progbar, const uni_fit_info *info)
 {
     struct progbar *bar = progbar->self;
     bar->target = info->steps;

@@ -1,10 +1,10 @@
 /*
- * tensorboard.c - TensorBoard in Keras's layout: DIR/train and DIR/validation, tags epoch_loss,
- * epoch_accuracy ... (the validation's without "val_"), epoch_learning_rate, batch_loss ... when
- * asked for, evaluation_loss_vs_iterations, histograms of the weights, and the model's graph as
- * Keras's own config. The records are written by src/track. Fit's thread; files are complete after
- * every epoch.
+ * tensorboard.c - TensorBoard in Keras's layout: DIR/train and DIR/validation; tags epoch_loss,
+ * epoch_accuracy ... (for validation without "val_"), epoch_learning_rate, optionally batch_loss
+ * ..., evaluation_loss_vs_iterations; histograms of the weights; and the model's graph as Keras's
+ * own config. src/track writes the records. Fit's thread; files are complete after every epoch.
  */
+#include "nn/shared.h"
 #include "nn/callbacks/callback.h"
 
 #include <math.h>
@@ -79,8 +79,7 @@ struct histogram_context {
     int epoch;
 };
 
-/* 30 buckets of equal width between the least and the largest, as tf.summary.histogram makes them.
- * */
+/* 30 buckets of equal width between minimum and maximum, as in tf.summary.histogram. */
 static void fill_buckets(const float *data, size_t count, Uni__Tb__Histogram *histogram)
 {
     histogram->min = histogram->max = count > 0 ? (double)data[0] : 0;
@@ -112,11 +111,11 @@ static int write_histogram(void *context, const uni_layer *layer, const uni__lay
     Uni__Tb__Histogram histogram = UNI__TB__HISTOGRAM__INIT;
     Uni__Tb__Value value = UNI__TB__VALUE__INIT;
     char tag[300];
-    snprintf(tag, sizeof tag, "%s/histogram", uni_parameter_name(slot->parameter));
+    snprintf(tag, sizeof tag, "%s/histogram", uni_parameter_info_of(slot->parameter)->name);
     histogram.n_bucket_limit = histogram.n_bucket = BUCKETS;
     histogram.bucket_limit = limits;
     histogram.bucket = counts;
-    fill_buckets(uni_parameter_data(slot->parameter), uni_parameter_size(slot->parameter),
+    fill_buckets(uni_parameter_data(slot->parameter), uni_parameter_info_of(slot->parameter)->size,
                  &histogram);
     value.tag = tag;
     value.value_case = UNI__TB__VALUE__VALUE_HISTO;
@@ -126,17 +125,16 @@ static int write_histogram(void *context, const uni_layer *layer, const uni__lay
 
 /* ---- the graph ---- */
 
-/* What the graph tab calls the conceptual graph: Keras's config under the plug-in
- * graph_keras_model. */
+/* The graph tab's conceptual graph: Keras's config under the plug-in graph_keras_model. */
 static int write_graph(struct board *board, const uni_model *model, uni_error *err)
 {
     uni_value *config = NULL;
     char *json = NULL;
     size_t size = 0;
     uni_error own = { 0 };
-    int status = uni_model_get_config(model, &config, &own);
-    if (status ==
-        UNI_EUNSUPPORTED) /* layers of the user's own have no config: no graph, but everything else */
+    int status = uni__model_get_config(&config, model, &own);
+    /* layers of the user's own have no config: no graph, but everything else */
+    if (status == UNI_EUNSUPPORTED)
         return 0;
     if (status < 0)
         return uni_error_set(err, status, "%s", own.message);
@@ -164,7 +162,7 @@ static int write_graph(struct board *board, const uni_model *model, uni_error *e
     return status;
 }
 
-/* ---- slots ---- */
+/* ---- callback functions ---- */
 
 static void close_files(struct board *board)
 {
@@ -273,8 +271,8 @@ static int get_state(void *self, uni_value **out, uni_error *err)
                : uni_error_set(err, UNI_ENOMEM, "no memory for the state of TensorBoard");
 }
 
-/* Goes on in the file that the state names, in the place of the one that train_begin made. Where it is not there (another rank's directory, a disk
- * that was emptied) the new one stays. */
+/* Continues in the file that the state names instead of the one that train_begin created. If it
+ * does not exist (another rank's directory, an emptied disk), keeps the new one. */
 static void go_on_in_file(struct board *board, const char *name, const uni_value *about,
                           uni__event_file *file, bool *is_open)
 {
@@ -326,26 +324,26 @@ static void free_board(void *self)
     free(board);
 }
 
-static const uni_fit_callback_class epoch_class = { .name = "TensorBoard",
-                                                    .train_begin = train_begin,
-                                                    .train_end = train_end,
-                                                    .epoch_end = epoch_end,
-                                                    .test_end = test_end,
-                                                    .get_state = get_state,
-                                                    .set_state = set_state,
-                                                    .free = free_board };
-static const uni_fit_callback_class batch_class = { .name = "TensorBoard",
-                                                    .train_begin = train_begin,
-                                                    .train_end = train_end,
-                                                    .epoch_end = epoch_end,
-                                                    .batch_begin = batch_begin,
-                                                    .batch_end = batch_end,
-                                                    .test_end = test_end,
-                                                    .get_state = get_state,
-                                                    .set_state = set_state,
-                                                    .free = free_board };
+static const uni_callback_class epoch_class = { .name = "TensorBoard",
+                                                .train_begin = train_begin,
+                                                .train_end = train_end,
+                                                .epoch_end = epoch_end,
+                                                .test_end = test_end,
+                                                .get_state = get_state,
+                                                .set_state = set_state,
+                                                .free = free_board };
+static const uni_callback_class batch_class = { .name = "TensorBoard",
+                                                .train_begin = train_begin,
+                                                .train_end = train_end,
+                                                .epoch_end = epoch_end,
+                                                .batch_begin = batch_begin,
+                                                .batch_end = batch_end,
+                                                .test_end = test_end,
+                                                .get_state = get_state,
+                                                .set_state = set_state,
+                                                .free = free_board };
 
-int uni_callback_tensorboard(uni_fit_callback **out, const char *directory, int histogram_freq,
+int uni_callback_tensorboard(uni_callback **out, const char *directory, int histogram_freq,
                              bool every_batch, uni_error *err)
 {
     *out = NULL;
@@ -362,7 +360,7 @@ int uni_callback_tensorboard(uni_fit_callback **out, const char *directory, int 
                              .every_batch = every_batch };
     if (board->directory != NULL)
         return 0;
-    uni_fit_callback_free(*out);
+    uni_callback_free(*out);
     *out = NULL;
     return uni_error_set(err, UNI_ENOMEM, "no memory for the path of a TensorBoard callback");
 }

@@ -75,8 +75,8 @@ static void limit_memory(size_t more)
 }
 #endif
 
-/* Opening, connecting and starting are refused by the kernel (EPERM), in case that the file takes the
- * child over. Where the kernel has no filters the limits below have to do. */
+/* Opening, connecting and starting are refused by the kernel (EPERM), in case that the file takes
+ * the child over. Where the kernel has no filters the limits below have to do. */
 static void deny_calls(void)
 {
 #define DENY(number)                                                                               \

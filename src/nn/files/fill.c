@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "base/log.h"
 #include "nn/files/files.h"
 #include "nn/optimizer/optimizer.h"
@@ -21,7 +23,7 @@ static const char *layer_name(const uni__variable *variable)
 static int check_variable(const uni__variable *variable, const uni__item *item, const char *path,
                           uni_error *err)
 {
-    char in_file[UNI_SHAPE_TEXT_SIZE], in_model[UNI_SHAPE_TEXT_SIZE];
+    char in_file[UNI__SHAPE_TEXT_SIZE], in_model[UNI__SHAPE_TEXT_SIZE];
     if (item == NULL)
         return uni_error_set(err, UNI_EFORMAT,
                              "\"%s\" does not fit the model: %s of layer %s (%s) is missing in it",
@@ -35,9 +37,9 @@ static int check_variable(const uni__variable *variable, const uni__item *item, 
                              "in the file and %s in the model",
                              path, variable->what, layer_name(variable), variable->path,
                              item->ndim <= UNI_TENSOR_MAX_DIMS
-                                 ? uni_shape_text(in_file, item->ndim, item->shape)
+                                 ? uni__shape_text(in_file, item->ndim, item->shape)
                                  : "of more dimensions",
-                             uni_shape_text(in_model, variable->ndim, variable->shape));
+                             uni__shape_text(in_model, variable->ndim, variable->shape));
     bool integer =
         variable->kind == UNI__VARIABLE_ITERATION || variable->kind == UNI__VARIABLE_COUNT;
     if (item->dtype == UNI_I64 && !integer)
@@ -126,7 +128,7 @@ static size_t count_trainable(const uni__file_plan *plan)
     size_t count = 0;
     for (size_t i = 0; i < plan->num_variables; i++)
         count += plan->variables[i].kind == UNI__VARIABLE_PARAMETER &&
-                 !uni_parameter_is_frozen(plan->variables[i].parameter);
+                 !uni_parameter_info_of(plan->variables[i].parameter)->is_frozen;
     return count;
 }
 
@@ -141,9 +143,9 @@ static int prepare_optimizer(uni_model *model, const uni__contents *contents,
     if (optimizer == NULL || found == 0)
         return 0;
     size_t numbers = optimizer->schedule != NULL ? 1 : 2;
-    size_t all = numbers + uni_optimizer_num_slots(optimizer) * count_trainable(plan);
+    size_t all = numbers + uni__optimizer_num_slots(optimizer) * count_trainable(plan);
     if (found == all) {
-        UNI_TRY(uni_optimizer_build(optimizer, uni_model_parameters(model), err));
+        UNI_TRY(uni__optimizer_build(optimizer, uni_model_parameters(model), err));
         return 1;
     }
     if (found == numbers)
@@ -152,10 +154,10 @@ static int prepare_optimizer(uni_model *model, const uni__contents *contents,
         return uni_error_set(
             err, UNI_EFORMAT,
             "\"%s\": the state of the optimizer has %zu variables, %s of this model has %zu", path,
-            found, uni_optimizer_name(optimizer), all);
+            found, uni__optimizer_name(optimizer), all);
     uni__warn("%s: the state of the optimizer is left out: it has %zu variables, %s of this model "
               "has %zu",
-              path, found, uni_optimizer_name(optimizer), all);
+              path, found, uni__optimizer_name(optimizer), all);
     return 0;
 }
 

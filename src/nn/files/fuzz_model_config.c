@@ -1,6 +1,8 @@
-/* fuzz_model_config.c - any JSON is a model's config or refused; what is taken has no more weights than allowed and gives a config again. See base/fuzz.h. */
+/* fuzz_model_config.c - any JSON is a model's config or refused; what is taken has no more weights
+ * than allowed and gives a config again. See base/fuzz.h. */
 #include <string.h>
 
+#include "nn/shared.h"
 #include "base/fuzz.h"
 #include "base/json.h"
 #include "nn/layer.h"
@@ -18,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status < 0)
         FUZZ_PROMISE(model == NULL && err.code == status && err.message[0] != '\0');
     else
-        FUZZ_PROMISE(uni_model_get_config(model, &again, &err) == 0 || err.message[0] != '\0');
+        FUZZ_PROMISE(uni__model_get_config(&again, model, &err) == 0 || err.message[0] != '\0');
     uni_value_free(again);
     uni_value_free(config);
     uni_model_free(model);

@@ -1,4 +1,5 @@
-/* fuzz_model_file.c - any bytes with the suffix .keras are a model or refused; HDF5 and libzip read them in a child process. See base/fuzz.h. */
+/* fuzz_model_file.c - any bytes with the suffix .keras are a model or refused; HDF5 and libzip read
+ * them in a child process. See base/fuzz.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -12,7 +12,11 @@
 #include <strings.h>
 #include <time.h>
 
+#include "base/shared.h"
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "nn/files/files.h"
 #include "nn/optimizer/optimizer.h"
 #include "nn/files/safetensors.h"
@@ -42,12 +46,12 @@ static int find_format(const char *path, enum format *out, uni_error *err)
 
 static int need_built(const uni_model *model, const char *path, uni_error *err)
 {
-    return uni_model_is_built(model)
+    return uni__model_is_built(model)
                ? 0
                : uni_error_set(err, UNI_ESTATE,
                                "\"%s\": model %s has no weights yet; build it first "
                                "(uni_model_build, or run data through it)",
-                               path, uni_model_name(model));
+                               path, uni__model_name(model));
 }
 
 /* ---- saving ---- */
@@ -104,7 +108,7 @@ static int prepare_writing(struct writing *writing, const uni_model *model, uni_
     writing->variables = calloc(writing->plan.num_variables + 1, sizeof *writing->variables);
     writing->integers = calloc(writing->plan.num_variables + 1, sizeof *writing->integers);
     if (writing->groups == NULL || writing->variables == NULL || writing->integers == NULL)
-        return uni_error_set(err, UNI_ENOMEM, "no memory to save model %s", uni_model_name(model));
+        return uni_error_set(err, UNI_ENOMEM, "no memory to save model %s", uni__model_name(model));
     for (size_t i = 0; i < writing->plan.num_groups; i++)
         writing->groups[i] = writing->plan.groups[i].group;
     for (size_t i = 0; i < writing->plan.num_variables; i++)
@@ -115,7 +119,7 @@ static int prepare_writing(struct writing *writing, const uni_model *model, uni_
 static int prepare_config(struct writing *writing, const uni_model *model, uni_error *err)
 {
     uni_value *config = NULL;
-    UNI_TRY(uni_model_get_config(model, &config, err));
+    UNI_TRY(uni__model_get_config(&config, model, err));
     int status = uni_json_write(&writing->config, &writing->config_size, config, 0, err);
     uni_value_free(config);
     if (status < 0)
@@ -130,7 +134,7 @@ static int prepare_config(struct writing *writing, const uni_model *model, uni_e
                         "{\"keras_version\": \"3.15.1\", \"date_saved\": \"%s\"}", date);
     if (size < 0) {
         writing->metadata = NULL;
-        return uni_error_set(err, UNI_ENOMEM, "no memory to save model %s", uni_model_name(model));
+        return uni_error_set(err, UNI_ENOMEM, "no memory to save model %s", uni__model_name(model));
     }
     writing->metadata_size = (size_t)size;
     return 0;
@@ -179,7 +183,7 @@ static int save_safetensors(const uni_model *model, const char *path, uni_error 
                      ? UNI_ENOMEM
                      : uni_dict_take(metadata, "format", uni_value_string("unisono"));
     if (status < 0)
-        uni_error_set(err, status, "no memory to save model %s", uni_model_name(model));
+        uni_error_set(err, status, "no memory to save model %s", uni__model_name(model));
     size_t count = 0;
     for (size_t i = 0; status == 0 && i < plan.num_variables; i++) {
         const uni__variable *variable = &plan.variables[i];
@@ -245,10 +249,10 @@ static int read_config(uni_model **out, const uni__contents *contents, uni_error
     uni_value *config = NULL;
     if (item == NULL)
         return uni_error_set(err, UNI_EFORMAT, "config.json is missing");
-    int status = uni_json_read(&config, item->data, item->size, err);
+    int status = uni__json_read_limited(&config, item->data, item->size, UNI__JSON_FEW, err);
     if (status == 0 && uni_value_type_of(config) != UNI_TYPE_DICT)
         status = uni_error_set(err, UNI_EFORMAT, "it is no dictionary but a %s",
-                               uni_value_type_name(uni_value_type_of(config)));
+                               uni__value_type_name(uni_value_type_of(config)));
     if (status == 0 && has_nul(config))
         status = uni_error_set(err, UNI_EFORMAT, "a name in it has a NUL");
     if (status == 0)
@@ -292,7 +296,7 @@ int uni_model_load(uni_model **out, const char *path, uni_error *err)
 static int check_entry(const uni__variable *variable, const uni__safetensors_entry *entry,
                        const char *path, uni_error *err)
 {
-    char in_file[UNI_SHAPE_TEXT_SIZE], in_model[UNI_SHAPE_TEXT_SIZE];
+    char in_file[UNI__SHAPE_TEXT_SIZE], in_model[UNI__SHAPE_TEXT_SIZE];
     if (entry == NULL)
         return uni_error_set(
             err, UNI_EFORMAT,
@@ -307,9 +311,9 @@ static int check_entry(const uni__variable *variable, const uni__safetensors_ent
                              "has the shape %s in the file and %s in the model",
                              path, variable->what, uni_layer_name(variable->layer),
                              entry->ndim <= UNI_TENSOR_MAX_DIMS
-                                 ? uni_shape_text(in_file, entry->ndim, entry->shape)
+                                 ? uni__shape_text(in_file, entry->ndim, entry->shape)
                                  : "of more dimensions",
-                             uni_shape_text(in_model, variable->ndim, variable->shape));
+                             uni__shape_text(in_model, variable->ndim, variable->shape));
     if (entry->dtype != UNI_F32)
         return uni_error_set(err, UNI_EDTYPE,
                              "the safetensors file \"%s\": %s of layer %s has the dtype %s in the "

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/shared.h"
 #include "nn/files/files.h"
 #include "nn/optimizer/optimizer.h"
 #include "nn/text/text.h"
@@ -99,12 +100,12 @@ static uni__variable variable_of(const uni_parameter *parameter, float *data)
 {
     uni__variable variable = { .kind = UNI__VARIABLE_PARAMETER,
                                .parameter = parameter,
-                               .what = uni_parameter_name(parameter),
-                               .ndim = uni_parameter_ndim(parameter),
-                               .count = uni_parameter_size(parameter),
+                               .what = uni_parameter_info_of(parameter)->name,
+                               .ndim = uni_parameter_info_of(parameter)->ndim,
+                               .count = uni_parameter_info_of(parameter)->size,
                                .data = data };
     for (int i = 0; i < variable.ndim; i++)
-        variable.shape[i] = uni_parameter_shape(parameter)[i];
+        variable.shape[i] = uni_parameter_info_of(parameter)->shape[i];
     return variable;
 }
 
@@ -146,7 +147,7 @@ static int find_group(uni__file_plan *plan, uni_layer *layer, const char *path,
 static int add_parameter(uni__file_plan *plan, uni_layer *layer, const char *path,
                          const uni_parameter *parameter, uni_error *err)
 {
-    const char *name = uni_parameter_name(parameter);
+    const char *name = uni_parameter_info_of(parameter)->name;
     size_t prefix = strlen(layer->path);
     char *group = NULL;
     UNI_TRY(find_group(plan, layer, path, strlen(name) > prefix ? name + prefix + 1 : name, &group,
@@ -203,8 +204,8 @@ static int add_layer(uni__file_plan *plan, uni_layer *layer, const char *path, u
     const uni_model *inner = uni__layer_inner_model(layer);
     if (inner != NULL)
         return add_layers(plan, inner, path, err);
-    for (size_t i = 0; i < uni_layer_num_children(layer); i++) {
-        uni_layer *child = uni_layer_child(layer, i);
+    for (size_t i = 0; i < uni__layer_num_children(layer); i++) {
+        uni_layer *child = uni__layer_child(layer, i);
         char *below = format("%s/%s", path, uni_layer_name(child));
         int status = below != NULL ? add_layer(plan, child, below, err) : no_memory(err);
         free(below);
@@ -261,8 +262,8 @@ static int add_number(uni__file_plan *plan, enum uni__variable_kind kind, const 
 static int add_slot(uni__file_plan *plan, const uni_optimizer *optimizer, size_t slot,
                     const uni_parameter *parameter, size_t *next, uni_error *err)
 {
-    uni__variable variable = variable_of(parameter, uni_optimizer_slot(optimizer, slot, NULL) +
-                                                        uni_parameter_offset(parameter));
+    uni__variable variable = variable_of(parameter, uni__optimizer_slot(optimizer, slot, NULL) +
+                                                        uni_parameter_info_of(parameter)->offset);
     variable.kind = UNI__VARIABLE_SLOT;
     variable.path = format("optimizer/vars/%zu", (*next)++);
     return add_variable(plan, variable, err);
@@ -282,7 +283,7 @@ static int list_trainable(struct trainable *trainable, const uni__file_plan *pla
         return no_memory(err);
     for (size_t i = 0; i < plan->num_variables; i++) {
         const uni_parameter *parameter = plan->variables[i].parameter;
-        if (parameter != NULL && !uni_parameter_is_frozen(parameter))
+        if (parameter != NULL && !uni_parameter_info_of(parameter)->is_frozen)
             trainable->parameters[trainable->count++] = parameter;
     }
     return 0;
@@ -295,7 +296,7 @@ static int add_slots(uni__file_plan *plan, const uni_optimizer *optimizer,
 {
     bool adam =
         optimizer->class_ == &uni__optimizer_adam || optimizer->class_ == &uni__optimizer_adamw;
-    size_t together = adam ? 2 : 1, slots = uni_optimizer_num_slots(optimizer);
+    size_t together = adam ? 2 : 1, slots = uni__optimizer_num_slots(optimizer);
     for (size_t slot = 0; slot < slots; slot += slot == 0 ? together : 1)
         for (size_t i = 0; i < trainable->count; i++)
             for (size_t j = slot; j < slot + (slot == 0 ? together : 1) && j < slots; j++)
@@ -306,11 +307,11 @@ static int add_slots(uni__file_plan *plan, const uni_optimizer *optimizer,
 static int add_optimizer(uni__file_plan *plan, const uni_optimizer *optimizer, uni_error *err)
 {
     size_t next = 0;
-    UNI_TRY(add_group(plan, NULL, strdup("optimizer/vars"), uni_optimizer_name(optimizer), err));
+    UNI_TRY(add_group(plan, NULL, strdup("optimizer/vars"), uni__optimizer_name(optimizer), err));
     UNI_TRY(add_number(plan, UNI__VARIABLE_ITERATION, "iteration", &next, err));
     if (optimizer->schedule == NULL)
         UNI_TRY(add_number(plan, UNI__VARIABLE_RATE, "learning_rate", &next, err));
-    if (uni_optimizer_num_slots(optimizer) == 0 || uni_optimizer_slot(optimizer, 0, NULL) == NULL)
+    if (uni__optimizer_num_slots(optimizer) == 0 || uni__optimizer_slot(optimizer, 0, NULL) == NULL)
         return 0;
     struct trainable trainable = { 0 };
     int status = list_trainable(&trainable, plan, err);
@@ -324,7 +325,7 @@ int uni__file_plan_make(uni__file_plan *plan, const uni_model *model, bool with_
                         uni_error *err)
 {
     *plan = (uni__file_plan){ 0 };
-    int status = add_group(plan, NULL, strdup("vars"), uni_model_name(model), err);
+    int status = add_group(plan, NULL, strdup("vars"), uni__model_name(model), err);
     if (status == 0)
         status = add_layers(plan, model, "", err);
     const uni_optimizer *optimizer = uni_model_optimizer(model);

@@ -3,6 +3,7 @@
  * checked against the file's, every range against its shape, and together they must fill the rest
  * of the file exactly (which also excludes overlaps).
  */
+#include "base/shared.h"
 #include "nn/files/safetensors.h"
 
 #include <endian.h>
@@ -15,8 +16,10 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "data/sources/json_scan.h"
 
 #define MAX_HEADER ((uint64_t)64 << 20)
+#define MAX_TENSORS 200000
 
 static const struct {
     const char *name;
@@ -30,9 +33,10 @@ static const struct {
 struct uni__safetensors {
     int fd;
     char *path;
-    uni_value *header; /* the names are its */
+    char *header; /* the names are in it */
     size_t body, count;
-    uni__safetensors_entry *entries;
+    uni__safetensors_entry *entries; /* by their place in the file */
+    uni__safetensors_entry **names; /* the same, by name */
 };
 
 /* ---- reading ---- */
@@ -64,39 +68,73 @@ static int bad_entry(const uni__safetensors *file, const char *name, const char 
         name, what);
 }
 
-static int read_shape(const uni__safetensors *file, uni__safetensors_entry *entry,
-                      const uni_value *shape, size_t *bytes, uni_error *err)
+/* The numbers of a list; how many, or -1 when it is anything but a list of at most `most` whole
+ * numbers. */
+static int read_numbers(uni__json_scan *scan, int64_t *out, int most)
 {
-    size_t rank = uni_list_size(shape), count = uni_dtype_size(entry->dtype);
-    if (uni_value_type_of(shape) != UNI_TYPE_LIST || rank > UNI_MAX_DIMS)
-        return bad_entry(file, entry->name, "no shape of at most 8 dimensions", err);
-    entry->ndim = (int)rank;
-    for (size_t i = 0; i < rank; i++) {
-        const uni_value *item = uni_list_get(shape, i);
-        entry->shape[i] = uni_value_as_int(item, -1);
-        if (uni_value_type_of(item) != UNI_TYPE_INT || entry->shape[i] < 0 ||
-            __builtin_mul_overflow(count, (size_t)entry->shape[i], &count))
-            return bad_entry(file, entry->name, "a shape that is negative or too large", err);
+    int count = 0, more;
+    uni__json_token token;
+    if (!uni__json_take(scan, '['))
+        return -1;
+    while ((more = uni__json_item(scan, count == 0)) > 0) {
+        if (count == most || uni__json_next(scan, &token) != UNI__JSON_INT)
+            return -1;
+        out[count++] = token.integer;
     }
-    *bytes = count;
-    return 0;
+    return more < 0 ? -1 : count;
 }
 
-static int read_entry(const uni__safetensors *file, uni__safetensors_entry *entry,
-                      const uni_value *value, size_t room, uni_error *err)
+static bool is_word(const uni__json_token *token, const char *word)
 {
-    const char *dtype = uni_dict_get_string(value, "dtype", "");
-    for (size_t i = 0; i < NUM_DTYPES; i++)
-        if (strcmp(dtypes[i].name, dtype) == 0)
-            entry->dtype = dtypes[i].dtype;
-    if (entry->dtype == 0)
+    return token->size == strlen(word) && memcmp(token->text, word, token->size) == 0;
+}
+
+/* What an entry says, before anything is believed. Counts: -1 is another thing than a list, -2 is
+ * missing. */
+struct claim {
+    uni_dtype dtype;
+    bool has_dtype;
+    int ndim, num_offsets;
+    int64_t offsets[2];
+};
+
+static int read_member(uni__json_scan *scan, const uni__json_token *key,
+                       uni__safetensors_entry *entry, struct claim *claim)
+{
+    uni__json_token token;
+    if (is_word(key, "dtype") && !claim->has_dtype) {
+        claim->has_dtype = true;
+        if (uni__json_next(scan, &token) == UNI__JSON_STRING)
+            for (size_t i = 0; i < NUM_DTYPES; i++)
+                if (is_word(&token, dtypes[i].name))
+                    claim->dtype = dtypes[i].dtype;
+    } else if (is_word(key, "shape") && claim->ndim == -2) {
+        claim->ndim = read_numbers(scan, entry->shape, UNI_MAX_DIMS);
+    } else if (is_word(key, "data_offsets") && claim->num_offsets == -2) {
+        claim->num_offsets = read_numbers(scan, claim->offsets, 2);
+    } else if (is_word(key, "dtype") || is_word(key, "shape") || is_word(key, "data_offsets")) {
+        uni__json_fail(scan, "a key that appears twice");
+    } else {
+        uni__json_next(scan, &token);
+    }
+    return scan->problem == NULL ? 0 : -1;
+}
+
+static int check_claim(const uni__safetensors *file, uni__safetensors_entry *entry,
+                       const struct claim *claim, size_t room, uni_error *err)
+{
+    if (claim->dtype == 0)
         return bad_entry(file, entry->name, "a dtype that is not known", err);
-    size_t bytes = 0;
-    UNI_TRY(read_shape(file, entry, uni_dict_get(value, "shape"), &bytes, err));
-    const uni_value *offsets = uni_dict_get(value, "data_offsets");
-    int64_t begin = uni_value_as_int(uni_list_get(offsets, 0), -1),
-            end = uni_value_as_int(uni_list_get(offsets, 1), -1);
-    if (uni_list_size(offsets) != 2 || begin < 0 || end < begin || (uint64_t)end > room)
+    if (claim->ndim < 0)
+        return bad_entry(file, entry->name, "no shape of at most 8 dimensions", err);
+    entry->dtype = claim->dtype;
+    entry->ndim = claim->ndim;
+    size_t bytes = uni_dtype_size(entry->dtype);
+    for (int i = 0; i < entry->ndim; i++)
+        if (entry->shape[i] < 0 || __builtin_mul_overflow(bytes, (size_t)entry->shape[i], &bytes))
+            return bad_entry(file, entry->name, "a shape that is negative or too large", err);
+    int64_t begin = claim->offsets[0], end = claim->offsets[1];
+    if (claim->num_offsets != 2 || begin < 0 || end < begin || (uint64_t)end > room)
         return bad_entry(file, entry->name, "data_offsets outside of the file", err);
     if ((size_t)(end - begin) != bytes)
         return bad_entry(file, entry->name, "data_offsets that do not fit its shape and dtype",
@@ -104,6 +142,92 @@ static int read_entry(const uni__safetensors *file, uni__safetensors_entry *entr
     entry->begin = (size_t)begin;
     entry->size = bytes;
     return 0;
+}
+
+/* The scanner's words, or those of the entry, become the error. */
+static int read_entry(const uni__safetensors *file, uni__json_scan *scan,
+                      uni__safetensors_entry *entry, size_t room, uni_error *err)
+{
+    struct claim claim = { .ndim = -2, .num_offsets = -2 };
+    uni__json_token key;
+    if (!uni__json_take(scan, '{'))
+        return bad_entry(file, entry->name, "something else than a dictionary", err);
+    for (bool first = true; uni__json_member(scan, first, &key) > 0; first = false) {
+        int status = read_member(scan, &key, entry, &claim);
+        /* Another thing than a list leaves the scanner in the middle of it. */
+        if (status < 0 || claim.ndim == -1 || claim.num_offsets == -1)
+            break;
+    }
+    if (scan->problem != NULL)
+        return 0; /* the caller says it, with its place */
+    return check_claim(file, entry, &claim, room, err);
+}
+
+static uni__safetensors_entry *add_entry(uni__safetensors *file, size_t *capacity)
+{
+    if (file->count == *capacity) {
+        size_t larger = *capacity > 0 ? 2 * *capacity : 64;
+        uni__safetensors_entry *grown = reallocarray(file->entries, larger, sizeof *grown);
+        if (grown == NULL)
+            return NULL;
+        file->entries = grown;
+        *capacity = larger;
+    }
+    uni__safetensors_entry *entry = &file->entries[file->count++];
+    *entry = (uni__safetensors_entry){ 0 };
+    return entry;
+}
+
+/* The key as a string of C, in its own place: what it means is never longer than what is written,
+ * and its closing quote makes room for the zero. */
+static char *name_in_place(const uni__json_token *key)
+{
+    char *text = (char *)key->text;
+    text[key->escaped ? uni__json_unescape(text, text, key->size) : key->size] = '\0';
+    return text;
+}
+
+static int bad_header(const uni__safetensors *file, const uni__json_scan *scan, uni_error *err)
+{
+    return uni_error_set(err, UNI_EFORMAT,
+                         "the header of the safetensors file \"%s\": JSON: %s (at byte %zu)",
+                         file->path, scan->problem, 8 + (size_t)(scan->at - file->header));
+}
+
+/* Straight into the entries: a tree of values takes thirty times the room of its text. */
+static int read_entries(uni__safetensors *file, size_t length, size_t room, uni_error *err)
+{
+    uni__json_scan scan = { .at = file->header, .end = file->header + length };
+    uni__json_token key, metadata;
+    size_t capacity = 0;
+    int more = 1;
+    if (!uni__json_take(&scan, '{'))
+        return uni_error_set(err, UNI_EFORMAT,
+                             "the header of the safetensors file \"%s\": it is not a dictionary",
+                             file->path);
+    for (bool first = true; (more = uni__json_member(&scan, first, &key)) > 0; first = false) {
+        if (is_word(&key, "__metadata__")) {
+            if (uni__json_next(&scan, &metadata) == UNI__JSON_BAD)
+                break;
+            continue;
+        }
+        if (file->count == MAX_TENSORS)
+            return uni_error_set(
+                err, UNI_ELIMIT,
+                "the header of the safetensors file \"%s\" has more than %d arrays", file->path,
+                MAX_TENSORS);
+        uni__safetensors_entry *entry = add_entry(file, &capacity);
+        if (entry == NULL)
+            return uni_error_set(err, UNI_ENOMEM, "no memory to open \"%s\"", file->path);
+        entry->name = name_in_place(&key);
+        UNI_TRY(read_entry(file, &scan, entry, room, err));
+        if (scan.problem != NULL)
+            break;
+    }
+    uni__json_space(&scan);
+    if (more == 0 && scan.at < scan.end)
+        uni__json_fail(&scan, "something behind its end");
+    return scan.problem != NULL ? bad_header(file, &scan, err) : 0;
 }
 
 static int by_begin(const void *a, const void *b)
@@ -114,22 +238,33 @@ static int by_begin(const void *a, const void *b)
     return x->size < y->size ? -1 : x->size > y->size;
 }
 
-static int read_entries(uni__safetensors *file, size_t room, uni_error *err)
+static int by_name(const void *a, const void *b)
 {
-    size_t size = uni_dict_size(file->header);
-    file->entries = calloc(size + 1, sizeof *file->entries);
-    if (file->entries == NULL)
+    const uni__safetensors_entry *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+/* The index by name, and no name twice. */
+static int index_names(uni__safetensors *file, uni_error *err)
+{
+    file->names = calloc(file->count + 1, sizeof *file->names);
+    if (file->names == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to open \"%s\"", file->path);
-    for (size_t i = 0; i < size; i++) {
-        const char *name = uni_dict_key_at(file->header, i);
-        if (strcmp(name, "__metadata__") == 0)
-            continue;
-        uni__safetensors_entry *entry = &file->entries[file->count++];
-        entry->name = name;
-        UNI_TRY(read_entry(file, entry, uni_dict_value_at(file->header, i), room, err));
-    }
-    qsort(file->entries, file->count, sizeof *file->entries, by_begin);
+    for (size_t i = 0; i < file->count; i++)
+        file->names[i] = &file->entries[i];
+    qsort(file->names, file->count, sizeof *file->names, by_name);
+    for (size_t i = 1; i < file->count; i++)
+        if (strcmp(file->names[i - 1]->name, file->names[i]->name) == 0)
+            return bad_entry(file, file->names[i]->name, "a name that appears twice", err);
+    return 0;
+}
+
+/* Sorted by place, and together they are the rest of the file. */
+static int check_places(uni__safetensors *file, size_t room, uni_error *err)
+{
     size_t at = 0;
+    if (file->count > 0)
+        qsort(file->entries, file->count, sizeof *file->entries, by_begin);
     for (size_t i = 0; i < file->count; at += file->entries[i++].size)
         if (file->entries[i].begin != at)
             return bad_entry(file, file->entries[i].name,
@@ -139,7 +274,7 @@ static int read_entries(uni__safetensors *file, size_t room, uni_error *err)
             err, UNI_EFORMAT,
             "\"%s\" is no good safetensors file: the offsets of its header end at byte %zu of %zu",
             file->path, at, room);
-    return 0;
+    return index_names(file, err);
 }
 
 static int read_header(uni__safetensors *file, uni_error *err)
@@ -161,21 +296,14 @@ static int read_header(uni__safetensors *file, uni_error *err)
         return uni_error_set(err, UNI_EFORMAT,
                              "\"%s\" is no safetensors file: its header would have %llu bytes",
                              file->path, (unsigned long long)length);
-    char *text = malloc((size_t)length + 1);
-    if (text == NULL)
+    file->header = malloc((size_t)length + 1);
+    if (file->header == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to open \"%s\"", file->path);
-    int status = read_at(file, text, (size_t)length, 8, err);
-    if (status == 0) {
-        status = uni_json_read(&file->header, text, (size_t)length, err);
-        if (status == 0 && uni_value_type_of(file->header) != UNI_TYPE_DICT)
-            status = uni_error_set(err, UNI_EFORMAT, "it is a %s, not a dictionary",
-                                   uni_value_type_name(uni_value_type_of(file->header)));
-        if (status < 0)
-            uni_error_prefix(err, "the header of the safetensors file \"%s\"", file->path);
-    }
-    free(text);
+    UNI_TRY(read_at(file, file->header, (size_t)length, 8, err));
     file->body = 8 + (size_t)length;
-    return status < 0 ? status : read_entries(file, (size_t)size - file->body, err);
+    size_t room = (size_t)size - file->body;
+    UNI_TRY(read_entries(file, (size_t)length, room, err));
+    return check_places(file, room, err);
 }
 
 int uni__safetensors_open(uni__safetensors **out, const char *path, uni_error *err)
@@ -205,8 +333,9 @@ void uni__safetensors_close(uni__safetensors *file)
         return;
     if (file->fd >= 0)
         close(file->fd);
-    uni_value_free(file->header);
+    free(file->header);
     free(file->entries);
+    free(file->names);
     free(file->path);
     free(file);
 }
@@ -223,10 +352,10 @@ const uni__safetensors_entry *uni__safetensors_at(const uni__safetensors *file, 
 
 const uni__safetensors_entry *uni__safetensors_find(const uni__safetensors *file, const char *name)
 {
-    for (size_t i = 0; i < file->count; i++)
-        if (strcmp(file->entries[i].name, name) == 0)
-            return &file->entries[i];
-    return NULL;
+    const uni__safetensors_entry key = { .name = name }, *wanted = &key;
+    uni__safetensors_entry **found =
+        bsearch(&wanted, file->names, file->count, sizeof *file->names, by_name);
+    return found != NULL ? *found : NULL;
 }
 
 int uni__safetensors_read(const uni__safetensors *file, const uni__safetensors_entry *entry,
@@ -262,7 +391,7 @@ static void add_metadata(uni__text *text, const uni_value *metadata)
     uni__text_add_char(text, '}');
 }
 
-static void add_entry(uni__text *text, const uni__safetensors_entry *entry, size_t begin)
+static void write_entry(uni__text *text, const uni__safetensors_entry *entry, size_t begin)
 {
     const char *dtype = "?";
     for (size_t i = 0; i < NUM_DTYPES; i++)
@@ -286,7 +415,7 @@ int uni__safetensors_write(const char *path, size_t count, const uni__safetensor
     uni__text_add(&text, "\0\0\0\0\0\0\0\0{", 9);
     add_metadata(&text, metadata);
     for (size_t i = 0; !text.failed && i < count; begin += entry_bytes(&entries[i++]))
-        add_entry(&text, &entries[i], begin);
+        write_entry(&text, &entries[i], begin);
     uni__text_add_char(&text, '}');
     while (!text.failed && text.size % 8 != 0)
         uni__text_add_char(&text, ' ');

@@ -6,6 +6,7 @@
  * With arguments it is the writer of the round trip to real Keras (tests/keras_files.sh):
  * DIRECTORY: loads every model there is, saves it as DIRECTORY/NAME.keras and .weights.h5.
  */
+#include "tensor/shared.h"
 #include "nn/layers/reference.h"
 
 #include <sys/stat.h>
@@ -88,7 +89,7 @@ static void check_prediction(const char *name, uni_model *model, const reference
     uni_array *output = NULL;
     reference_array want = reference_get(file, key, 0);
     assert_ok(uni_model_predict(
-        model, &(uni_fit_options){ .x = feed.columns, .num_x = feed.count, .threads = 1 }, &output,
+        &output, model, &(uni_fit_options){ .x = feed.columns, .num_x = feed.count, .threads = 1 },
         &failure));
     assert_int_equal(uni_array_count(output), want.count);
     char what[128];
@@ -102,7 +103,7 @@ static void check_weights(const char *name, uni_model *model, const reference *f
                           const char *key)
 {
     uni_value *weights = NULL;
-    assert_ok(uni_model_get_weights(model, &weights, &failure));
+    assert_ok(uni_model_get_weights(&weights, model, &failure));
     size_t found = 0;
     for (size_t count = 0; count < uni_list_size(weights); count++) {
         reference_array want = reference_get(file, key, (int)count);
@@ -138,7 +139,7 @@ static void check_next_step(const char *name, uni_model *model, const reference 
     batch.y[0] = uni_column_view(y.dtype, y.ndim, y.shape, y.data);
     uni_value *logs = NULL;
     uni_model_reset_metrics(model);
-    assert_ok(uni_model_train_on_batch(model, &batch, &logs, &failure));
+    assert_ok(uni_model_train_on_batch(&logs, model, &batch, &failure));
     float got = (float)uni_dict_get_float(logs, "loss", NAN);
     assert_close(name, &got, &loss, TOLERANCE, TOLERANCE);
     check_weights(name, model, file, "next.weight.%d");
@@ -191,7 +192,7 @@ static void clear(uni_model *model)
     size_t size = 0;
     float *weights = uni_parameters_weights(uni_model_parameters(model), &size);
     memset(weights, 0, size * sizeof *weights);
-    float *states = uni_parameters_states(uni_model_parameters(model), &size);
+    float *states = uni__parameters_states(uni_model_parameters(model), &size);
     if (size > 0)
         memset(states, 0, size * sizeof *states);
 }

@@ -14,6 +14,7 @@
 #include "nn/keras/internal.h"
 
 #define MAX_DEPTH 32
+#define MAX_NAME 256
 
 struct reading {
     int fd;
@@ -141,8 +142,8 @@ static int read_dataset(struct reading *reading, hid_t data)
 
 static int read_group(struct reading *reading, hid_t group, int depth);
 
-static int read_object(struct reading *reading, hid_t group, const char *name, haddr_t address,
-                       int depth)
+/* By its address and not by its name: a name is looked up in the group once more. */
+static int read_object(struct reading *reading, hid_t group, haddr_t address, int depth)
 {
     for (int i = 0; i < depth; i++)
         if (reading->above[i] == address)
@@ -153,7 +154,7 @@ static int read_object(struct reading *reading, hid_t group, const char *name, h
         return uni_error_set(reading->err, UNI_ELIMIT,
                              "the HDF5 weights have more than %d groups and variables",
                              UNI__MAX_ITEMS);
-    hid_t object = H5Oopen(group, name, H5P_DEFAULT);
+    hid_t object = H5Oopen_by_addr(group, address);
     H5I_type_t type = object >= 0 ? H5Iget_type(object) : H5I_BADID;
     int status;
     if (type == H5I_GROUP) {
@@ -172,41 +173,46 @@ static int read_object(struct reading *reading, hid_t group, const char *name, h
     return status;
 }
 
-static int read_link(struct reading *reading, hid_t group, hsize_t index, int depth)
+static int read_link(struct reading *reading, hid_t group, const char *name, const H5L_info_t *info,
+                     int depth)
 {
-    char name[256];
-    H5L_info_t info;
-    size_t length = strlen(reading->path);
-    ssize_t size = H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, index, name,
-                                      sizeof name, H5P_DEFAULT);
-    if (size <= 0 || (size_t)size >= sizeof name || strlen(name) != (size_t)size ||
+    size_t length = strlen(reading->path), size = strlen(name);
+    if (size == 0 || size >= MAX_NAME ||
         (size_t)snprintf(reading->path + length, sizeof reading->path - length, "%s%s",
                          length > 0 ? "/" : "", name) >= sizeof reading->path - length)
         return uni_error_set(reading->err, UNI_EFORMAT,
                              "the HDF5 weights have a name that cannot be right");
     int status = 0;
-    if (H5Lget_info(group, name, &info, H5P_DEFAULT) < 0)
-        status = broken(reading);
-    else if (info.type != H5L_TYPE_HARD)
+    if (info->type != H5L_TYPE_HARD)
         status = uni_error_set(reading->err, UNI_EFORMAT, "/%s is %s link, which is refused",
                                reading->path,
-                               info.type == H5L_TYPE_SOFT       ? "a soft"
-                               : info.type == H5L_TYPE_EXTERNAL ? "an external"
-                                                                : "an unknown kind of");
+                               info->type == H5L_TYPE_SOFT       ? "a soft"
+                               : info->type == H5L_TYPE_EXTERNAL ? "an external"
+                                                                 : "an unknown kind of");
     else
-        status = read_object(reading, group, name, info.u.address, depth);
+        status = read_object(reading, group, info->u.address, depth);
     reading->path[length] = '\0';
     return status;
 }
 
+struct listing {
+    struct reading *reading;
+    int depth, status;
+};
+
+static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, void *context)
+{
+    struct listing *listing = context;
+    listing->status = read_link(listing->reading, group, name, info, listing->depth);
+    return listing->status < 0 ? -1 : 0;
+}
+
+/* In one walk: asking for link 0, 1, 2 by its number begins at the first one every time. */
 static int read_group(struct reading *reading, hid_t group, int depth)
 {
-    H5G_info_t info;
-    if (H5Gget_info(group, &info) < 0)
-        return broken(reading);
-    for (hsize_t i = 0; i < info.nlinks; i++)
-        UNI_TRY(read_link(reading, group, i, depth));
-    return 0;
+    struct listing listing = { reading, depth, 0 };
+    herr_t walked = H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, visit_link, &listing);
+    return listing.status < 0 ? listing.status : walked < 0 ? broken(reading) : 0;
 }
 
 int uni__hdf5_read(int fd, const void *bytes, size_t size, uni_error *err)

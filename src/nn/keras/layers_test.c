@@ -7,6 +7,7 @@
  * NAME.weights.h5, and NAME.expected.safetensors with inputs, predictions, weights and one more
  * step.
  */
+#include "nn/shared.h"
 #include "nn/layers/reference.h"
 
 #include <unisono/nn.h>
@@ -296,11 +297,11 @@ static size_t fill_column(uni_column *column, const uni_spec *spec, uint64_t key
 static struct data data_of(const uni_model *model)
 {
     struct data data = { .batch = {
-                             .num_x = uni_model_num_inputs(model), .num_y = 1, .size = BATCH } };
+                             .num_x = uni__model_num_inputs(model), .num_y = 1, .size = BATCH } };
     for (int i = 0; i < data.batch.num_x; i++)
-        fill_column(&data.batch.x[i], uni_model_input_spec(model, i), (uint64_t)i + 1,
+        fill_column(&data.batch.x[i], uni__model_input_spec(model, i), (uint64_t)i + 1,
                     &data.memory[i]);
-    fill_column(&data.batch.y[0], uni_model_output_spec(model, 0), 77,
+    fill_column(&data.batch.y[0], uni__model_output_spec(model, 0), 77,
                 &data.memory[UNI_MODEL_MAX_INPUTS]);
     return data;
 }
@@ -317,7 +318,7 @@ static uni_model *trained(size_t index, struct data *data)
     uni_model_set_seed(model, 7);
     *data = data_of(model);
     for (int step = 0; step < 3; step++)
-        check(uni_model_train_on_batch(model, &data->batch, NULL, &failure));
+        check(uni_model_train_on_batch(NULL, model, &data->batch, &failure));
     return model;
 }
 
@@ -325,8 +326,9 @@ static uni_array *predict(uni_model *model, const struct data *data)
 {
     uni_array *output = NULL;
     check(uni_model_predict(
-        model, &(uni_fit_options){ .x = data->batch.x, .num_x = data->batch.num_x, .threads = 1 },
-        &output, &failure));
+        &output, model,
+        &(uni_fit_options){ .x = data->batch.x, .num_x = data->batch.num_x, .threads = 1 },
+        &failure));
     return output;
 }
 
@@ -342,7 +344,7 @@ static void assert_same(uni_model *a, uni_model *b, const struct data *data, dou
         double x = (double)((float *)uni_array_data(first))[i],
                y = (double)((float *)uni_array_data(second))[i];
         if (!(fabs(x - y) <= tolerance * fmax(1, fabs(x))))
-            fail_msg("%s predicts %.9g, and %.9g after loading", uni_model_name(a), x, y);
+            fail_msg("%s predicts %.9g, and %.9g after loading", uni__model_name(a), x, y);
     }
     uni_array_unref(first);
     uni_array_unref(second);
@@ -355,13 +357,13 @@ static void test_round_trips(void **state)
     for (size_t i = 0; i < NUM_MAKERS; i++) {
         struct data data;
         uni_model *model = trained(i, &data), *again = NULL;
-        snprintf(file, sizeof file, "%s/%s.keras", path, uni_model_name(model));
+        snprintf(file, sizeof file, "%s/%s.keras", path, uni__model_name(model));
         check(uni_model_save(model, file, &failure));
         check(uni_model_load(&again, file, &failure));
         assert_same(model, again, &data, 0);
         uni_value *before = NULL, *after = NULL;
-        check(uni_model_train_on_batch(model, &data.batch, &before, &failure));
-        check(uni_model_train_on_batch(again, &data.batch, &after, &failure));
+        check(uni_model_train_on_batch(&before, model, &data.batch, &failure));
+        check(uni_model_train_on_batch(&after, again, &data.batch, &failure));
         assert_same(model, again, &data, 1e-6);
         assert_int_equal(uni_dict_size(before), uni_dict_size(after));
         uni_value_free(before);
@@ -430,7 +432,7 @@ static void write_model(size_t index, const char *directory)
     char path[1024];
     struct data data;
     uni_model *model = trained(index, &data);
-    const char *name = uni_model_name(model);
+    const char *name = uni__model_name(model);
     arrays.count = 0;
     for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "%s/%s%s", directory, name, i == 0 ? ".keras" : ".weights.h5");
@@ -445,10 +447,10 @@ static void write_model(size_t index, const char *directory)
     uni_value *weights[2] = { NULL, NULL };
     for (int i = 0; i < 2; i++) {
         outputs[i] = predict(model, &data);
-        check(uni_model_get_weights(model, &weights[i], &failure));
+        check(uni_model_get_weights(&weights[i], model, &failure));
         put_state(&arrays, i == 0 ? "" : "next.", model, outputs[i], weights[i]);
         if (i == 0)
-            check(uni_model_train_on_batch(model, &data.batch, NULL, &failure));
+            check(uni_model_train_on_batch(NULL, model, &data.batch, &failure));
     }
     uni_value *metadata = metadata_of(&data);
     snprintf(path, sizeof path, "%s/%s.expected.safetensors", directory, name);

@@ -5,8 +5,8 @@
  * All functions run in a child process (src/nn/files/child.c) that may crash, run out of memory or
  * be killed without harm, so that a hostile file meets the two libraries there only. They write
  * their result to a descriptor: writers the bytes of the file, readers one record after the other:
- * a uni__file_record, its path (path_size bytes), its data (size bytes). Parents check every number of
- * it.
+ * a uni__file_record, its path (path_size bytes), its data (size bytes). Parents check every number
+ * of it.
  */
 #ifndef UNISONO_NN_KERAS_PLUGIN_H
 #define UNISONO_NN_KERAS_PLUGIN_H

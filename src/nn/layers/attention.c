@@ -2,15 +2,18 @@
  * attention.c - MultiHeadAttention with Keras's weights: query, key, value (in, heads, size) and
  * attention_output (heads, size, out).
  *
- * The projections are dense products on views of those kernels, the attention between them is one
- * fused operation; with dropout in training, or values of another size than the keys, it is spelled
- * out instead. Inputs: query, value [, key [, mask]]; the mask is boolean, (batch, time, source),
- * true where attending is allowed. Calls are const.
+ * The projections are dense products on views of those kernels, and the attention between them is
+ * one fused operation. With dropout in training, or with values of another size than the keys, it
+ * is composed of smaller operations instead. Inputs: query, value [, key [, mask]]; the mask is
+ * boolean, (batch, time, source), true where attending is allowed. Calls are const.
  */
+#include "tensor/shared.h"
 #include "nn/layer.h"
+#include "base/options.h"
 
 #include <math.h>
 #include <string.h>
+#include <unisono/experimental/custom_layer.h>
 
 enum { QUERY, KEY, VALUE, OUTPUT, PARTS };
 static const char *const kernel_names[PARTS] = { "query/kernel", "key/kernel", "value/kernel",
@@ -27,7 +30,7 @@ struct attention {
     uni_parameter *kernel[PARTS], *bias[PARTS];
 };
 
-/* Which of the inputs a part projects. */
+/* The input that a part projects. */
 static int input_of(int part, int num_inputs)
 {
     if (part == QUERY || num_inputs == 1)
@@ -42,19 +45,18 @@ static int add_part(uni_layer *layer, struct attention *a, int part, int64_t wid
     const int64_t in[3] = { width, a->heads, size }, out[3] = { a->heads, size, width };
     uni_initializer initializer = a->kernel_initializer;
     if (strcmp(initializer.name, "glorot_uniform") == 0) {
-        /* Keras counts an einsum's inputs and outputs over all their axes, not as a convolution's.
-         * */
+        /* Keras counts an einsum's inputs and outputs over all axes, unlike a convolution's. */
         double limit = sqrt(6.0 / (double)(width + a->heads * size));
         initializer = (uni_initializer){
             .name = "random_uniform", .low = -limit, .high = limit, .seed = initializer.seed
         };
     }
-    UNI_TRY(uni_layer_add_parameter(layer, &a->kernel[part], kernel_names[part],
+    UNI_TRY(uni_layer_add_parameter(&a->kernel[part], layer, kernel_names[part],
                                     UNI_PARAMETER_WEIGHT, 3, output ? out : in, &initializer,
                                     "glorot_uniform", &a->kernel_regularizer, err));
     if (a->no_bias)
         return 0;
-    return uni_layer_add_parameter(layer, &a->bias[part], bias_names[part], UNI_PARAMETER_WEIGHT,
+    return uni_layer_add_parameter(&a->bias[part], layer, bias_names[part], UNI_PARAMETER_WEIGHT,
                                    output ? 1 : 2, output ? &width : in + 1, &a->bias_initializer,
                                    "zeros", &a->bias_regularizer, err);
 }
@@ -81,17 +83,17 @@ static int attention_infer(const uni_layer *layer, const void *self, int num_inp
     for (int part = QUERY; part <= VALUE; part++) {
         const uni_spec *input = &inputs[input_of(part, num_inputs)];
         UNI_TRY(uni__expect_rank(layer, input, 3, 3, err));
-        const int64_t *kernel = uni_parameter_shape(a->kernel[part]);
-        char text[UNI_SHAPE_TEXT_SIZE], kernel_text[UNI_SHAPE_TEXT_SIZE];
+        const int64_t *kernel = uni_parameter_info_of(a->kernel[part])->shape;
+        char text[UNI__SHAPE_TEXT_SIZE], kernel_text[UNI__SHAPE_TEXT_SIZE];
         if (input->dims[2] >= 0 && input->dims[2] != kernel[0])
             return uni_error_set(
                 err, UNI_ESHAPE, "%s: the %.*s kernel %s does not fit an input of %s",
                 uni_layer_name(layer), (int)strcspn(kernel_names[part], "/"), kernel_names[part],
-                uni_shape_text(kernel_text, 3, kernel), uni__spec_text(text, input));
+                uni__shape_text(kernel_text, 3, kernel), uni__spec_text(text, input));
     }
     *output = inputs[0];
     output->dtype = UNI_F32;
-    output->dims[2] = uni_parameter_shape(a->kernel[OUTPUT])[2];
+    output->dims[2] = uni_parameter_info_of(a->kernel[OUTPUT])->shape[2];
     return 0;
 }
 
@@ -99,7 +101,7 @@ static int attention_infer(const uni_layer *layer, const void *self, int num_inp
 
 static uni_tensor *project(const struct attention *a, uni_tape *tape, int part, uni_tensor *x)
 {
-    const int64_t *shape = uni_parameter_shape(a->kernel[part]);
+    const int64_t *shape = uni_parameter_info_of(a->kernel[part])->shape;
     int64_t in = part == OUTPUT ? shape[0] * shape[1] : shape[0],
             out = part == OUTPUT ? shape[2] : shape[1] * shape[2];
     uni_tensor *kernel = uni_op_reshape(tape, uni_tape_parameter(tape, a->kernel[part]), 2,
@@ -120,7 +122,7 @@ static uni_tensor *split_heads(uni_tape *tape, uni_tensor *x, int64_t heads)
     return uni_op_transpose(tape, uni_op_reshape(tape, x, 4, shape), (const int[]){ 0, 2, 1, 3 });
 }
 
-/* true where time >= source position: (time, source) */
+/* True where time >= source position: (time, source). */
 static uni_tensor *causal_mask(uni_tape *tape, int64_t time, int64_t source)
 {
     uni_tensor *mask = uni_tape_scratch(tape, UNI_B8, 2, (const int64_t[]){ time, source });
@@ -129,7 +131,7 @@ static uni_tensor *causal_mask(uni_tape *tape, int64_t time, int64_t source)
     return mask;
 }
 
-/* The same as uni_op_attention from smaller operations, with dropout of the weights. */
+/* The same as uni_op_attention, composed of smaller operations, with dropout of the weights. */
 static uni_tensor *attend(const uni_layer *layer, const struct attention *a, uni_tape *tape,
                           uni_tensor *q, uni_tensor *k, uni_tensor *v, uni_tensor *mask)
 {
@@ -163,7 +165,7 @@ static uni_tensor *attention_call(const uni_layer *layer, const void *self, uni_
     for (int part = QUERY; part <= VALUE; part++)
         parts[part] =
             project(a, tape, part, uni__as_float(tape, inputs[input_of(part, num_inputs)]));
-    bool dropping = a->dropout > 0 && uni_tape_step(tape)->training;
+    bool dropping = a->dropout > 0 && uni__tape_step(tape)->training;
     uni_tensor *mixed = dropping || a->value_dim != a->key_dim
                             ? attend(layer, a, tape, parts[QUERY], parts[KEY], parts[VALUE], mask)
                             : uni_op_attention(tape, parts[QUERY], parts[KEY], parts[VALUE],
@@ -211,7 +213,7 @@ static int attention_set_config(uni_layer *layer, void *self, const uni_value *c
                                 uni_error *err)
 {
     struct attention *a = self;
-    /* Keras adds the activity of the four projections inside, too. */
+    /* In Keras this also adds the activity of the four inner projections. */
     static const char *const unsupported[] = { "use_gate", "sliding_window", "kernel_constraint",
                                                "bias_constraint", "activity_regularizer" };
     for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++)
@@ -262,10 +264,11 @@ const uni_layer_class uni__class_multi_head_attention = { .name = "MultiHeadAtte
 uni_layer *uni_layer_multi_head_attention(int heads, int64_t key_dim,
                                           const uni_attention_options *options)
 {
+    UNI__LAYER_OPTIONS(uni_attention_options, options, causal, &uni__class_multi_head_attention);
     uni_layer *layer = uni_layer_new(&uni__class_multi_head_attention);
     if (layer == NULL)
         return NULL;
-    uni_attention_options o = options != NULL ? *options : (uni_attention_options){ 0 };
+    uni_attention_options o = *options;
     struct attention *a = layer->self;
     *a = (struct attention){ .heads = heads,
                              .key_dim = key_dim,

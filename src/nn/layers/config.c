@@ -1,16 +1,18 @@
 /*
  * config.c - Keras's layer configs: initialisers, regularisers, paddings, numbers or lists of them,
- * and the frame that every layer's config has (name, trainable, dtype). Writers return a code only,
- * because all they can run out of is memory. Any thread.
+ * and the entries that every layer's config has (name, trainable, dtype). Writers return only a
+ * code, because they can only run out of memory. Any thread.
  */
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-/* {"module": ..., "class_name": ..., "config": {...}, "registered_name": null}, Keras's way to
- * write an object. */
+/* {"module": ..., "class_name": ..., "config": {...}, "registered_name": null}: Keras's notation
+ * for an object. */
 static int put_object(uni_value *config, const char *key, const char *module,
                       const char *class_name, uni_value *inner)
 {
@@ -125,8 +127,8 @@ int uni__config_put_ints(uni_value *config, const char *key, int count, const in
 
 /* ---- reading ---- */
 
-/* The name of an object or function of Keras: a string, or a dictionary that names its class.
- * *inner is its config or NULL. */
+/* The name of a Keras object or function: a string, or a dictionary with its class. *inner is its
+ * config or NULL. */
 static const char *object_name(const uni_value *value, const uni_value **inner)
 {
     *inner = NULL;
@@ -135,13 +137,13 @@ static const char *object_name(const uni_value *value, const uni_value **inner)
     const uni_value *config = uni_dict_get(value, "config");
     const char *name =
         uni_dict_get_string(value, "class_name", uni_dict_get_string(value, "class", NULL));
-    if (name != NULL && strcmp(name, "function") == 0) /* Keras's way to write a function */
+    if (name != NULL && strcmp(name, "function") == 0) /* Keras's notation for a function */
         return uni_value_as_string(config, NULL);
     *inner = config;
     return name;
 }
 
-/* A 0 that is there is meant; a missing number is the default. */
+/* An explicit 0 is meant; a missing number is the default. */
 static double exact_float(const uni_value *config, const char *key)
 {
     const uni_value *value = uni_dict_get(config, key);
@@ -224,7 +226,7 @@ int uni__config_get_activation(const uni_value *config, const char *key, uni_act
     if (uni_value_type_of(value) == UNI_TYPE_NULL)
         return fallback;
     const char *name = object_name(value, &inner);
-    int kind = name != NULL ? uni_activation_from_name(name) : -1;
+    int kind = name != NULL ? uni__activation_from_name(name) : -1;
     if (kind < 0)
         uni_error_set(err, UNI_EUNSUPPORTED, "%s: there is no activation \"%s\"", key,
                       name != NULL ? name : "?");
@@ -263,7 +265,7 @@ int uni__config_refuse(const uni_value *config, const char *key, const char *all
                          text != NULL ? " = " : "", text != NULL ? text : "");
 }
 
-/* ---- the frame ---- */
+/* ---- common entries ---- */
 
 static int put_frame(const uni_layer *layer, uni_value *config)
 {
@@ -280,7 +282,7 @@ static int put_frame(const uni_layer *layer, uni_value *config)
     return put_object(config, "dtype", "keras", "DTypePolicy", policy);
 }
 
-int uni_layer_get_config(const uni_layer *layer, uni_value **out, uni_error *err)
+int uni__layer_get_config(const uni_layer *layer, uni_value **out, uni_error *err)
 {
     *out = NULL;
     if (layer->class_->get_config == NULL)
@@ -295,8 +297,8 @@ int uni_layer_get_config(const uni_layer *layer, uni_value **out, uni_error *err
     else
         status = layer->class_->get_config(layer, layer->self, config, err);
     if (status < 0) {
-        if (err != NULL &&
-            err->code == 0) /* classes hand on codes of uni_dict_take, which say nothing */
+        /* Classes return codes of uni_dict_take, which have no message. */
+        if (err != NULL && err->code == 0)
             uni_error_set(err, status, "no memory for the config of %s", uni_layer_name(layer));
         uni_value_free(config);
         return status;

@@ -1,11 +1,14 @@
 /*
  * conv.c - Conv1D, Conv2D and DepthwiseConv2D: one struct, one call; the classes differ in rank and
- * in what the kernel's last axis means. Kernels are (height, width, in / groups, out), of depthwise
- * ones (height, width, in, multiplier). Calls are const.
+ * in the meaning of the kernel's last axis. Kernels are (height, width, in / groups, out),
+ * depthwise (height, width, in, multiplier). Calls are const.
  */
+#include "tensor/shared.h"
 #include "nn/layer.h"
+#include "base/options.h"
 
 #include <string.h>
+#include <unisono/experimental/custom_layer.h>
 
 struct conv {
     int axes; /* 1 or 2 */
@@ -27,7 +30,7 @@ static int conv_build(uni_layer *layer, void *self, int num_inputs, const uni_sp
     UNI_TRY(uni__expect_rank(layer, inputs, rank, rank, err));
     UNI_TRY(uni__expect_width(layer, inputs, err));
     int64_t channels = inputs->dims[rank - 1], groups = conv->options.groups;
-    char text[UNI_SHAPE_TEXT_SIZE];
+    char text[UNI__SHAPE_TEXT_SIZE];
     if (!conv->depthwise && (channels % groups != 0 || conv->filters % groups != 0))
         return uni_error_set(
             err, UNI_ESHAPE,
@@ -39,11 +42,11 @@ static int conv_build(uni_layer *layer, void *self, int num_inputs, const uni_sp
     shape[conv->axes] = conv->depthwise ? channels : channels / groups;
     shape[conv->axes + 1] = conv->filters;
     int64_t width = conv->depthwise ? channels * conv->filters : conv->filters;
-    UNI_TRY(uni_layer_add_parameter(layer, &conv->kernel, "kernel", UNI_PARAMETER_WEIGHT, rank,
+    UNI_TRY(uni_layer_add_parameter(&conv->kernel, layer, "kernel", UNI_PARAMETER_WEIGHT, rank,
                                     shape, &conv->kernel_initializer, "glorot_uniform",
                                     &conv->kernel_regularizer, err));
     if (!conv->no_bias)
-        UNI_TRY(uni_layer_add_parameter(layer, &conv->bias, "bias", UNI_PARAMETER_WEIGHT, 1, &width,
+        UNI_TRY(uni_layer_add_parameter(&conv->bias, layer, "bias", UNI_PARAMETER_WEIGHT, 1, &width,
                                         &conv->bias_initializer, "zeros", &conv->bias_regularizer,
                                         err));
     return 0;
@@ -67,14 +70,14 @@ static int conv_infer(const uni_layer *layer, const void *self, int num_inputs,
     int rank = conv->axes + 2;
     UNI_TRY(uni__expect_inputs(layer, num_inputs, 1, 1, err));
     UNI_TRY(uni__expect_rank(layer, inputs, rank, rank, err));
-    const int64_t *kernel = uni_parameter_shape(conv->kernel);
+    const int64_t *kernel = uni_parameter_info_of(conv->kernel)->shape;
     int64_t channels = inputs->dims[rank - 1];
     int64_t built = kernel[conv->axes] * (conv->depthwise ? 1 : conv->options.groups);
-    char text[UNI_SHAPE_TEXT_SIZE], kernel_text[UNI_SHAPE_TEXT_SIZE];
+    char text[UNI__SHAPE_TEXT_SIZE], kernel_text[UNI__SHAPE_TEXT_SIZE];
     if (channels >= 0 && channels != built)
         return uni_error_set(err, UNI_ESHAPE, "%s was built for %lld channels (kernel %s), got %s",
                              uni_layer_name(layer), (long long)built,
-                             uni_shape_text(kernel_text, rank, kernel),
+                             uni__shape_text(kernel_text, rank, kernel),
                              uni__spec_text(text, inputs));
     *output = inputs[0];
     output->dtype = UNI_F32;
@@ -87,7 +90,7 @@ static int conv_infer(const uni_layer *layer, const void *self, int num_inputs,
                 err, UNI_ESHAPE,
                 "%s: the kernel %s is larger than the input %s; use padding same or a "
                 "larger input",
-                uni_layer_name(layer), uni_shape_text(kernel_text, rank, kernel),
+                uni_layer_name(layer), uni__shape_text(kernel_text, rank, kernel),
                 uni__spec_text(text, inputs));
     }
     return 0;
@@ -104,8 +107,7 @@ static uni_tensor *conv_call(const uni_layer *layer, const void *self, uni_tape 
 
 /* ---- settings ---- */
 
-/* What the options of all three have in common, after the numbers are in place; errors stay with
- * the layer. */
+/* Checks the options that all three share, after the numbers are set. The layer keeps the error. */
 static void check(uni_layer *layer)
 {
     struct conv *conv = layer->self;
@@ -190,7 +192,7 @@ static int conv_get_config(const uni_layer *layer, const void *self, uni_value *
     if (!conv->depthwise)
         UNI_TRY(uni_dict_take(config, "groups", uni_value_int(options->groups)));
     UNI_TRY(uni_dict_take(config, "activation",
-                          uni_value_string(uni_activation_name(options->activation))));
+                          uni_value_string(uni__activation_name(options->activation))));
     UNI_TRY(uni_dict_take(config, "use_bias", uni_value_bool(!conv->no_bias)));
     UNI_TRY(uni__config_put_initializer(
         config, conv->depthwise ? "depthwise_initializer" : "kernel_initializer",
@@ -204,7 +206,7 @@ static int conv_get_config(const uni_layer *layer, const void *self, uni_value *
     return uni__config_put_regularizer(config, "activity_regularizer", &layer->activity);
 }
 
-/* One number stands for all axes. */
+/* A single number applies to all axes. */
 static int get_pair(int out[2], const uni_value *config, const char *key, int axes, uni_error *err)
 {
     int64_t numbers[2];
@@ -282,22 +284,21 @@ const uni_layer_class uni__class_conv2d = CONV_CLASS("Conv2D", conv2d_set_config
 const uni_layer_class uni__class_depthwise_conv2d =
     CONV_CLASS("DepthwiseConv2D", depthwise_set_config);
 
-uni_layer *uni_layer_conv1d(int64_t filters, int kernel, const uni_conv_layer_options *options)
+uni_layer *uni_layer_conv(uni_conv_layer kind, int64_t filters, int kernel_height, int kernel_width,
+                          const uni_conv_layer_options *options)
 {
-    return conv_new(&uni__class_conv1d, 1, false, filters, kernel, 0, options);
-}
-
-uni_layer *uni_layer_conv2d(int64_t filters, int kernel_height, int kernel_width,
-                            const uni_conv_layer_options *options)
-{
-    return conv_new(&uni__class_conv2d, 2, false, filters, kernel_height, kernel_width, options);
-}
-
-uni_layer *uni_layer_depthwise_conv2d(int kernel_height, int kernel_width,
-                                      const uni_conv_layer_options *options)
-{
-    int multiplier =
-        options != NULL && options->depth_multiplier != 0 ? options->depth_multiplier : 1;
-    return conv_new(&uni__class_depthwise_conv2d, 2, true, multiplier, kernel_height, kernel_width,
-                    options);
+    UNI__LAYER_OPTIONS(uni_conv_layer_options, options, activity_regularizer, &uni__class_conv2d);
+    int multiplier = options->depth_multiplier != 0 ? options->depth_multiplier : 1;
+    switch (kind) {
+    case UNI_LAYER_CONV1D:
+        return conv_new(&uni__class_conv1d, 1, false, filters, kernel_height, 0, options);
+    case UNI_LAYER_CONV2D:
+        return conv_new(&uni__class_conv2d, 2, false, filters, kernel_height, kernel_width,
+                        options);
+    case UNI_LAYER_DEPTHWISE_CONV2D:
+        return conv_new(&uni__class_depthwise_conv2d, 2, true, multiplier, kernel_height,
+                        kernel_width, options);
+    }
+    return uni_layer_fail(uni_layer_new(&uni__class_conv2d), UNI_EINVAL,
+                          "there is no convolution of kind %d", (int)kind);
 }

@@ -1,12 +1,15 @@
 /*
- * core.c - Dense and the layers without a shape of their own: activations, dropout, rescaling,
+ * core.c - Dense and the layers that keep their input's shape: activations, dropout, rescaling,
  * activity regularisation. Calls are const and run on the tape's thread.
  */
+#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <string.h>
+#include <unisono/experimental/custom_layer.h>
 
 #include "nn/loss/names.h"
+#include "base/options.h"
 
 void uni__layer_activation(uni_layer *layer, uni_activation *out, const char *name)
 {
@@ -15,7 +18,7 @@ void uni__layer_activation(uni_layer *layer, uni_activation *out, const char *na
         "tanh",     "softplus",     "silu",       "swish",   "selu",        "exponential",
         "softsign", "hard_sigmoid", "relu6",      "softmax", "log_softmax",
     };
-    int kind = uni_activation_from_name(name);
+    int kind = uni__activation_from_name(name);
     uni_error err = { 0 };
     if (kind >= 0)
         *out = (uni_activation)kind;
@@ -53,11 +56,11 @@ static int dense_build(uni_layer *layer, void *self, int num_inputs, const uni_s
     UNI_TRY(uni__expect_rank(layer, inputs, 2, UNI_TENSOR_MAX_DIMS, err));
     UNI_TRY(uni__expect_width(layer, inputs, err));
     UNI_TRY(uni_layer_add_parameter(
-        layer, &dense->kernel, "kernel", UNI_PARAMETER_WEIGHT, 2,
+        &dense->kernel, layer, "kernel", UNI_PARAMETER_WEIGHT, 2,
         (const int64_t[]){ inputs->dims[inputs->ndim - 1], dense->units },
         &dense->kernel_initializer, "glorot_uniform", &dense->kernel_regularizer, err));
     if (!dense->no_bias)
-        UNI_TRY(uni_layer_add_parameter(layer, &dense->bias, "bias", UNI_PARAMETER_WEIGHT, 1,
+        UNI_TRY(uni_layer_add_parameter(&dense->bias, layer, "bias", UNI_PARAMETER_WEIGHT, 1,
                                         &dense->units, &dense->bias_initializer, "zeros",
                                         &dense->bias_regularizer, err));
     return 0;
@@ -69,8 +72,9 @@ static int dense_infer(const uni_layer *layer, const void *self, int num_inputs,
     const struct dense *dense = self;
     UNI_TRY(infer_same(layer, self, num_inputs, inputs, output, err));
     UNI_TRY(uni__expect_rank(layer, inputs, 2, UNI_TENSOR_MAX_DIMS, err));
-    int64_t width = inputs->dims[inputs->ndim - 1], built = uni_parameter_shape(dense->kernel)[0];
-    char text[UNI_SHAPE_TEXT_SIZE];
+    int64_t width = inputs->dims[inputs->ndim - 1],
+            built = uni_parameter_info_of(dense->kernel)->shape[0];
+    char text[UNI__SHAPE_TEXT_SIZE];
     if (width >= 0 && width != built)
         return uni_error_set(err, UNI_ESHAPE,
                              "%s was built for %lld inputs (kernel (%lld, %lld)), got %s",
@@ -95,7 +99,7 @@ static int dense_get_config(const uni_layer *layer, const void *self, uni_value 
     const struct dense *dense = self;
     UNI_TRY(uni_dict_take(config, "units", uni_value_int(dense->units)));
     UNI_TRY(uni_dict_take(config, "activation",
-                          uni_value_string(uni_activation_name(dense->activation))));
+                          uni_value_string(uni__activation_name(dense->activation))));
     UNI_TRY(uni_dict_take(config, "use_bias", uni_value_bool(!dense->no_bias)));
     UNI_TRY(uni__config_put_initializer(config, "kernel_initializer", &dense->kernel_initializer,
                                         "glorot_uniform"));
@@ -140,10 +144,11 @@ const uni_layer_class uni__class_dense = { .name = "Dense",
 
 uni_layer *uni_layer_dense(int64_t units, const uni_dense_options *options)
 {
+    UNI__LAYER_OPTIONS(uni_dense_options, options, activity_regularizer, &uni__class_dense);
     uni_layer *layer = uni_layer_new(&uni__class_dense);
     if (layer == NULL)
         return NULL;
-    uni_dense_options o = options != NULL ? *options : (uni_dense_options){ 0 };
+    uni_dense_options o = *options;
     struct dense *dense = layer->self;
     *dense = (struct dense){ .units = units,
                              .no_bias = o.no_bias,
@@ -180,7 +185,7 @@ static int activation_get_config(const uni_layer *layer, const void *self, uni_v
 {
     const struct activation *activation = self;
     return uni_dict_take(config, "activation",
-                         uni_value_string(uni_activation_name(activation->kind)));
+                         uni_value_string(uni__activation_name(activation->kind)));
 }
 
 static int activation_set_config(uni_layer *layer, void *self, const uni_value *config,
@@ -242,7 +247,7 @@ uni_layer *uni_layer_leaky_relu(double negative_slope)
     return layer;
 }
 
-/* Keras's ReLU layer: only files make it here (uni_layer_activation("relu") is the same). */
+/* Keras's ReLU layer: only files create it here (uni_layer_activation("relu") is equivalent). */
 static int relu_get_config(const uni_layer *layer, const void *self, uni_value *config,
                            uni_error *err)
 {
@@ -303,11 +308,6 @@ const uni_layer_class uni__class_softmax = { .name = "Softmax",
                                              .get_config = softmax_get_config,
                                              .set_config = softmax_set_config };
 
-uni_layer *uni_layer_softmax(void)
-{
-    return uni_layer_new(&uni__class_softmax);
-}
-
 /* ---- dropout ---- */
 
 struct dropout {
@@ -361,7 +361,7 @@ uni_layer *uni_layer_dropout(float rate)
 /* ---- rescaling ---- */
 
 struct rescaling {
-    double scale, offset; /* as Keras's config has them */
+    double scale, offset; /* as in Keras's config */
 };
 
 static uni_tensor *rescaling_call(const uni_layer *layer, const void *self, uni_tape *tape,
@@ -408,7 +408,7 @@ uni_layer *uni_layer_rescaling(float scale, float offset)
     return layer;
 }
 
-/* ---- activity regularisation: the identity with a price ---- */
+/* ---- activity regularisation: the identity with a penalty ---- */
 
 static uni_tensor *activity_call(const uni_layer *layer, const void *self, uni_tape *tape,
                                  int num_inputs, uni_tensor *const *inputs)

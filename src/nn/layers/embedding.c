@@ -1,7 +1,8 @@
 /*
- * embedding.c - Embedding: rows of a table by number. Calls are const.
+ * embedding.c - Embedding: looks up rows of a table by index. Calls are const.
  */
 #include "nn/layer.h"
+#include <unisono/experimental/custom_layer.h>
 
 struct embedding {
     int64_t rows, width;
@@ -14,7 +15,7 @@ static int embedding_build(uni_layer *layer, void *self, int num_inputs, const u
                            uni_error *err)
 {
     struct embedding *embedding = self;
-    return uni_layer_add_parameter(layer, &embedding->table, "embeddings", UNI_PARAMETER_WEIGHT, 2,
+    return uni_layer_add_parameter(&embedding->table, layer, "embeddings", UNI_PARAMETER_WEIGHT, 2,
                                    (const int64_t[]){ embedding->rows, embedding->width },
                                    &embedding->initializer, "random_uniform",
                                    &embedding->regularizer, err);

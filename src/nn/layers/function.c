@@ -1,7 +1,7 @@
 /*
- * function.c - a forward function of the user's as a layer: the function, its context, the output's
- * spec and the shapes of the parameters, which are created at build with Keras's default
- * (glorot_uniform, vectors zeros) and read with uni_layer_parameter. The function runs on the
+ * function.c - a user's forward function as a layer: the function, its context, the output's spec
+ * and the shapes of the parameters. Building creates the parameters with Keras's defaults
+ * (glorot_uniform; zeros for vectors); uni_layer_parameter reads them. The function runs on the
  * tape's thread and, with replicas, on several threads at once.
  */
 #include "nn/layer.h"
@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unisono/experimental/custom_layer.h>
 
 struct function {
     uni_forward forward;
@@ -27,7 +28,7 @@ static int function_build(uni_layer *layer, void *self, int num_inputs, const un
         uni_parameter *parameter;
         char name[32];
         snprintf(name, sizeof name, "parameter_%zu", i);
-        UNI_TRY(uni_layer_add_parameter(layer, &parameter, name, UNI_PARAMETER_WEIGHT, spec->ndim,
+        UNI_TRY(uni_layer_add_parameter(&parameter, layer, name, UNI_PARAMETER_WEIGHT, spec->ndim,
                                         spec->dims, NULL,
                                         spec->ndim > 1 ? "glorot_uniform" : "zeros", NULL, err));
     }

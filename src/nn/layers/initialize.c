@@ -2,8 +2,8 @@
  * initialize.c - Keras's initialisers by name.
  *
  * Numbers come from Philox: the key is the model's seed mixed with the initialiser's, the stream a
- * hash of the parameter's name, the counter the element. So a value depends on nothing but seed,
- * name and place: not on the order of layers, the number of threads or of workers. Pure functions;
+ * hash of the parameter's name, the counter the element. So a value depends only on seed, name and
+ * position, not on the order of layers or the number of threads or workers. Pure functions;
  * building thread.
  */
 #include "nn/layer.h"
@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unisono/experimental/custom_layer.h>
 
 #include "base/random.h"
 #include "nn/loss/names.h"
@@ -30,9 +31,9 @@ enum kind {
 enum fan { FAN_IN, FAN_AVERAGE };
 
 static const struct entry {
-    const char *name, *class_name; /* of the functions and of the classes */
+    const char *name, *class_name; /* of the function and of the class */
     enum kind kind;
-    double value; /* constants: the value; scaled ones: the scale */
+    double value; /* constants: the value; scaled initialisers: the scale */
     enum fan fan;
 } table[] = {
     { "zeros", "Zeros", CONSTANT, 0, 0 },
@@ -104,7 +105,7 @@ bool uni__initializer_is_random(const uni_initializer *initializer)
     return entry != NULL && entry->kind != CONSTANT && entry->kind != IDENTITY;
 }
 
-/* ---- numbers ---- */
+/* ---- random numbers ---- */
 
 struct source {
     uint32_t key[2], stream[2];
@@ -120,7 +121,7 @@ static struct source source_of(const char *name, uint64_t seed, uint64_t own_see
                             { (uint32_t)hash, (uint32_t)(hash >> 32) } };
 }
 
-/* Four numbers of [0, 1) for elements 4 * block ... */
+/* Four numbers in [0, 1) for elements 4 * block ... */
 static void uniform4(const struct source *source, uint64_t block, uint32_t attempt, double out[4])
 {
     uint32_t bits[4], counter[4] = { (uint32_t)block, (uint32_t)(block >> 32) ^ attempt << 16,
@@ -167,8 +168,8 @@ static void fill_normal(float *out, size_t count, const struct source *source, d
     }
 }
 
-/* Rows of (rows, columns) made orthonormal by Gram-Schmidt, twice for accuracy; the longer side
- * holds the vectors' length. */
+/* Makes the rows of (rows, columns) orthonormal by Gram-Schmidt, twice for accuracy; the longer
+ * side is the length of the vectors. */
 static int fill_orthogonal(float *out, size_t rows, size_t columns, const struct source *source,
                            double gain, uni_error *err)
 {
@@ -206,8 +207,8 @@ static int fill_orthogonal(float *out, size_t rows, size_t columns, const struct
 /* Keras's compute_fans: all axes but the last two are the receptive field. */
 static void fans(const uni_parameter *parameter, double *in, double *out)
 {
-    int ndim = uni_parameter_ndim(parameter);
-    const int64_t *shape = uni_parameter_shape(parameter);
+    int ndim = uni_parameter_info_of(parameter)->ndim;
+    const int64_t *shape = uni_parameter_info_of(parameter)->shape;
     double field = 1;
     for (int i = 0; i < ndim - 2; i++)
         field *= (double)shape[i];
@@ -220,10 +221,11 @@ int uni__initialize(const uni_parameter *parameter, const uni_initializer *initi
 {
     const struct entry *entry = find(initializer->name);
     float *data = uni_parameter_data(parameter);
-    size_t count = uni_parameter_size(parameter);
-    int ndim = uni_parameter_ndim(parameter);
-    size_t columns = ndim > 0 ? (size_t)uni_parameter_shape(parameter)[ndim - 1] : 1;
-    struct source source = source_of(uni_parameter_name(parameter), seed, initializer->seed);
+    size_t count = uni_parameter_info_of(parameter)->size;
+    int ndim = uni_parameter_info_of(parameter)->ndim;
+    size_t columns = ndim > 0 ? (size_t)uni_parameter_info_of(parameter)->shape[ndim - 1] : 1;
+    struct source source =
+        source_of(uni_parameter_info_of(parameter)->name, seed, initializer->seed);
     double fan_in, fan_out;
     fans(parameter, &fan_in, &fan_out);
     double fan = entry->fan == FAN_IN ? fan_in : (fan_in + fan_out) / 2,
@@ -237,7 +239,7 @@ int uni__initialize(const uni_parameter *parameter, const uni_initializer *initi
         if (ndim != 2)
             return uni_error_set(err, UNI_ESHAPE,
                                  "the identity initializer needs a matrix, %s has %d dimensions",
-                                 uni_parameter_name(parameter), ndim);
+                                 uni_parameter_info_of(parameter)->name, ndim);
         for (size_t i = 0; i < count; i++)
             data[i] = i / columns == i % columns ? (float)initializer->gain : 0;
         return 0;
@@ -252,7 +254,7 @@ int uni__initialize(const uni_parameter *parameter, const uni_initializer *initi
         fill_normal(data, count, &source, initializer->mean, initializer->stddev,
                     entry->kind == TRUNCATED);
         return 0;
-    case SCALED_NORMAL: /* 0.8796: the standard deviation of a normal cut at two */
+    case SCALED_NORMAL: /* 0.8796: standard deviation of a normal truncated at two */
         fill_normal(data, count, &source, 0, sqrt(scale) / .87962566103423978, true);
         return 0;
     case ORTHOGONAL:
@@ -260,7 +262,7 @@ int uni__initialize(const uni_parameter *parameter, const uni_initializer *initi
             return uni_error_set(
                 err, UNI_ESHAPE,
                 "the orthogonal initializer needs at least 2 dimensions, %s has %d",
-                uni_parameter_name(parameter), ndim);
+                uni_parameter_info_of(parameter)->name, ndim);
         return count == 0 ? 0
                           : fill_orthogonal(data, count / columns, columns, &source,
                                             initializer->gain, err);

@@ -1,17 +1,22 @@
 /*
- * layer.c - the layer itself: its life, building, calling, freezing, the walk over its parameters.
+ * layer.c - the layer itself: life cycle, building, calling, freezing, and the walk over its
+ * parameters.
  *
- * Building happens once: the class makes parameters (in the store of the model that owns the layer)
- * and children, then says what comes out for what goes in. A second use of a built layer only asks
- * for the output. Calling enters the layer's name on the tape, so that whatever fails below says
- * where it was. One thread builds; calls are const and may come from several threads.
+ * A layer is built once: the class creates parameters (in the store of the model that owns the
+ * layer) and children, then determines the output's spec from the inputs. A second use of a built
+ * layer only asks for the output's spec. Calling pushes the layer's name on the tape, so that an
+ * error below it says where it happened. One thread builds; calls are const and may come from
+ * several threads.
  */
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unisono/experimental/custom_layer.h>
 
 uni_layer *uni_layer_new(const uni_layer_class *class_)
 {
@@ -57,8 +62,9 @@ uni_layer *uni_layer_fail(uni_layer *layer, int code, const char *format, ...)
     if (layer == NULL || layer->failure != NULL)
         return layer;
     layer->failure = calloc(1, sizeof *layer->failure);
+    /* No error is recorded; the next allocation of the owner fails in turn. */
     if (layer->failure == NULL)
-        return layer; /* the taker finds no error, and the next allocation fails in its turn */
+        return layer;
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(layer->failure->message, sizeof layer->failure->message, format, arguments);
@@ -127,8 +133,7 @@ int uni__layer_build(uni_layer *layer, uni__build_context *build, const char *pa
     *output = result;
     return 0;
 fail:
-    /* Classes need not name themselves in what they say; the prefix does it for all of them, once.
-     * */
+    /* Classes need not name themselves in their errors: the prefix is added here, once. */
     if (err != NULL && strncmp(err->message, name, strlen(name)) != 0)
         uni_error_prefix(err, "%s", name);
     return status;
@@ -155,7 +160,7 @@ static int add_slot(uni_layer *layer, const uni__layer_slot *slot, uni_parameter
     size_t place = layer->num_slots;
     if (kind == UNI_PARAMETER_WEIGHT)
         while (place > 0 &&
-               uni_parameter_kind_of(grown[place - 1].parameter) == UNI_PARAMETER_STATE)
+               uni_parameter_info_of(grown[place - 1].parameter)->kind == UNI_PARAMETER_STATE)
             place--;
     memmove(grown + place + 1, grown + place, (layer->num_slots - place) * sizeof *grown);
     grown[place] = *slot;
@@ -163,7 +168,7 @@ static int add_slot(uni_layer *layer, const uni__layer_slot *slot, uni_parameter
     return 0;
 }
 
-/* A file's config may ask for any size; what the file has no numbers for is not reserved. */
+/* A file's config may ask for any size: do not allocate more than the file has numbers for. */
 static int check_room(const uni_layer *layer, const char *name, int ndim, const int64_t *shape,
                       uni_error *err)
 {
@@ -171,19 +176,19 @@ static int check_room(const uni_layer *layer, const char *name, int ndim, const 
     if (layer->max_weights == 0)
         return 0;
     uni_parameters_weights(layer->build->store, &weights);
-    uni_parameters_states(layer->build->store, &states);
+    uni__parameters_states(layer->build->store, &states);
     bool fits = weights + states <= layer->max_weights;
     for (int i = 0; fits && i < ndim; i++)
         fits = shape[i] >= 0 && !__builtin_mul_overflow(count, (size_t)shape[i], &count);
     if (fits && count <= layer->max_weights - weights - states)
         return 0;
-    char text[UNI_SHAPE_TEXT_SIZE];
+    char text[UNI__SHAPE_TEXT_SIZE];
     return uni_error_set(err, UNI_ESHAPE,
                          "%s: its %s would have the shape %s, more numbers than the file has",
-                         uni_layer_name(layer), name, uni_shape_text(text, ndim, shape));
+                         uni_layer_name(layer), name, uni__shape_text(text, ndim, shape));
 }
 
-int uni_layer_add_parameter(uni_layer *layer, uni_parameter **out, const char *name,
+int uni_layer_add_parameter(uni_parameter **out, uni_layer *layer, const char *name,
                             uni_parameter_kind kind, int ndim, const int64_t *shape,
                             const uni_initializer *initializer, const char *default_initializer,
                             const uni_regularizer *regularizer, uni_error *err)
@@ -203,15 +208,15 @@ int uni_layer_add_parameter(uni_layer *layer, uni_parameter **out, const char *n
                              "the parameter name %s/%s is too long (255 bytes at most)",
                              layer->path, name);
     UNI_TRY(check_room(layer, name, ndim, shape, err));
-    UNI_TRY(uni_parameters_add(layer->build->store, &slot.parameter, full, kind, ndim, shape, err));
+    UNI_TRY(uni_parameters_add(&slot.parameter, layer->build->store, full, kind, ndim, shape, err));
     UNI_TRY(uni__initialize(slot.parameter, &slot.initializer, layer->build->seed, err));
     UNI_TRY(add_slot(layer, &slot, kind, err));
     *out = slot.parameter;
     return 0;
 }
 
-int uni_layer_add_child(uni_layer *layer, uni_layer *child, const char *name, int num_inputs,
-                        const uni_spec *inputs, uni_spec *output, uni_error *err)
+int uni__layer_add_child(uni_layer *layer, uni_layer *child, const char *name, int num_inputs,
+                         const uni_spec *inputs, uni_spec *output, uni_error *err)
 {
     if (child == NULL)
         return uni__layer_check(child, err);
@@ -253,10 +258,10 @@ static uni_tensor *add_penalty(uni_tape *tape, uni_tensor *sum, uni_tensor *x,
     return sum;
 }
 
-uni_tensor *uni_layer_call(const uni_layer *layer, uni_tape *tape, int num_inputs,
-                           uni_tensor *const *inputs)
+uni_tensor *uni__layer_call(const uni_layer *layer, uni_tape *tape, int num_inputs,
+                            uni_tensor *const *inputs)
 {
-    uni_tape_enter(tape, uni_layer_name(layer));
+    uni__tape_enter(tape, uni_layer_name(layer));
     uni_tensor *output = NULL;
     bool complete = true;
     for (int i = 0; i < num_inputs; i++)
@@ -267,13 +272,13 @@ uni_tensor *uni_layer_call(const uni_layer *layer, uni_tape *tape, int num_input
     else if (complete)
         output = layer->class_->call(layer, layer->self, tape, num_inputs, inputs);
     if (output != NULL && (layer->activity.l1 != 0 || layer->activity.l2 != 0)) {
-        int64_t batch =
-            uni_tensor_dim(output, 0); /* Keras 3 divides what activity costs by the batch */
+        /* Keras 3 divides the activity penalty by the batch size. */
+        int64_t batch = uni_tensor_dim(output, 0);
         uni_tensor *penalty = add_penalty(tape, NULL, output, layer->activity);
         uni_tape_add_loss(tape,
                           uni_op_scale(tape, penalty, 1.0f / (float)(batch > 0 ? batch : 1), 0));
     }
-    uni_tape_leave(tape);
+    uni__tape_leave(tape);
     return output;
 }
 
@@ -282,7 +287,8 @@ uni_tensor *uni__layer_regularization(const uni_layer *layer, uni_tape *tape, un
     for (size_t i = 0; i < layer->num_slots; i++) {
         const uni__layer_slot *slot = &layer->slots[i];
         bool has = slot->regularizer.l1 != 0 || slot->regularizer.l2 != 0;
-        if (has && !uni_parameter_is_frozen(slot->parameter)) /* as Keras: only what trains */
+        if (has &&
+            !uni_parameter_info_of(slot->parameter)->is_frozen) /* as Keras: only what trains */
             sum = add_penalty(tape, sum, uni_tape_parameter(tape, slot->parameter),
                               slot->regularizer);
     }
@@ -313,7 +319,7 @@ uni_tensor *uni__as_float(uni_tape *tape, uni_tensor *x)
     return uni_op_cast(tape, x, UNI_F32);
 }
 
-/* ---- reading a layer ---- */
+/* ---- queries ---- */
 
 int uni_layer_adapt(uni_layer *layer, const uni_column *data, uni_error *err)
 {
@@ -355,7 +361,7 @@ void *uni_layer_self(const uni_layer *layer)
     return layer->self;
 }
 
-const uni_layer_class *uni_layer_class_of(const uni_layer *layer)
+const uni_layer_class *uni__layer_class_of(const uni_layer *layer)
 {
     return layer->class_;
 }
@@ -370,12 +376,12 @@ uint32_t uni_layer_stream(const uni_layer *layer)
     return layer->stream;
 }
 
-bool uni_layer_is_built(const uni_layer *layer)
+bool uni__layer_is_built(const uni_layer *layer)
 {
     return layer->built;
 }
 
-bool uni_layer_is_trainable(const uni_layer *layer)
+bool uni__layer_is_trainable(const uni_layer *layer)
 {
     return !layer->frozen;
 }
@@ -390,17 +396,17 @@ uni_parameter *uni_layer_parameter(const uni_layer *layer, size_t index)
     return index < layer->num_slots ? layer->slots[index].parameter : NULL;
 }
 
-size_t uni_layer_num_children(const uni_layer *layer)
+size_t uni__layer_num_children(const uni_layer *layer)
 {
     return layer->num_children;
 }
 
-uni_layer *uni_layer_child(const uni_layer *layer, size_t index)
+uni_layer *uni__layer_child(const uni_layer *layer, size_t index)
 {
     return index < layer->num_children ? layer->children[index] : NULL;
 }
 
-const uni_spec *uni_layer_output(const uni_layer *layer)
+const uni_spec *uni__layer_output(const uni_layer *layer)
 {
     return layer->built ? &layer->output : NULL;
 }

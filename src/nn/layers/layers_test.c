@@ -1,13 +1,14 @@
 /*
- * layers_test.c - what Keras's numbers do not cover: layers without stored values against finite
- * differences, empty batches and tiny shapes through every layer, configs there and back,
- * initialisers' statistics, dropout, and what is refused.
+ * layers_test.c - what Keras's reference numbers do not cover: layers without stored values against
+ * finite differences, empty batches and tiny shapes through every layer, config round trips,
+ * statistics of initialisers, dropout, and rejected input.
  */
+#include "nn/shared.h"
 #include "nn/model/testing.h"
 
 #include "nn/layer.h"
 
-/* ---- one layer by itself ---- */
+/* ---- a single layer ---- */
 
 struct bench {
     uni__build_context build;
@@ -67,7 +68,7 @@ static double run(struct bench *bench, int num_inputs, const uni_column *inputs,
     for (int i = 0; i < num_inputs; i++)
         tensors[i] = uni_tape_input_column(bench->tape, &inputs[i]);
     uni_tensor *total =
-        score(bench->tape, uni_layer_call(bench->layer, bench->tape, num_inputs, tensors));
+        score(bench->tape, uni__layer_call(bench->layer, bench->tape, num_inputs, tensors));
     OK(uni_tape_status(bench->tape, err));
     double value = uni_tensor_scalar(total);
     if (gradients)
@@ -84,7 +85,7 @@ static void finite_differences(uni_layer *layer, int num_inputs, const uni_colum
     struct bench *bench = open_bench(layer, num_inputs, specs);
     for (size_t i = 0; i < uni_layer_num_parameters(layer);
          i++) /* biases of 0 would hide a lost one */
-        for (size_t e = 0; e < uni_parameter_size(uni_layer_parameter(layer, i)); e++)
+        for (size_t e = 0; e < uni_parameter_info_of(uni_layer_parameter(layer, i))->size; e++)
             uni_parameter_data(uni_layer_parameter(layer, i))[e] +=
                 0.2f * noise(8 + (uint32_t)i, (uint32_t)e);
     run(bench, num_inputs, inputs, true);
@@ -94,8 +95,8 @@ static void finite_differences(uni_layer *layer, int num_inputs, const uni_colum
         float *data = uni_parameter_data(parameter);
         if (gradient == NULL)
             continue;
-        for (size_t e = 0; e < uni_parameter_size(parameter);
-             e += uni_parameter_size(parameter) / 5 + 1) {
+        for (size_t e = 0; e < uni_parameter_info_of(parameter)->size;
+             e += uni_parameter_info_of(parameter)->size / 5 + 1) {
             float before = data[e], step = 1e-2f;
             data[e] = before + step;
             double above = run(bench, num_inputs, inputs, false);
@@ -104,8 +105,8 @@ static void finite_differences(uni_layer *layer, int num_inputs, const uni_colum
             data[e] = before;
             double slope = (above - below) / (2 * (double)step);
             if (fabs(slope - (double)gradient[e]) > 1e-2 + 1e-2 * fabs(slope))
-                fail_msg("%s[%zu]: gradient %g, difference %g", uni_parameter_name(parameter), e,
-                         (double)gradient[e], slope);
+                fail_msg("%s[%zu]: gradient %g, difference %g",
+                         uni_parameter_info_of(parameter)->name, e, (double)gradient[e], slope);
         }
     }
     close_bench(bench);
@@ -147,7 +148,7 @@ static void gradients(void **state)
     finite_differences(uni_layer_batch_normalization(NULL), 1, &image);
 }
 
-/* Fused and spelled-out attention are the same function. */
+/* Fused and composed attention are the same function. */
 static void attention_both_ways(void **state)
 {
     float x[2 * 5 * 4];
@@ -157,7 +158,7 @@ static void attention_both_ways(void **state)
     uni_spec spec = spec_of(UNI_F32, SHAPE(5, 4));
     struct bench *fused = open_bench(
         uni_layer_multi_head_attention(2, 3, &(uni_attention_options){ .causal = true }), 1, &spec);
-    /* A rate so small that nothing is dropped, but the other way is taken. */
+    /* A rate so small that nothing is dropped, but the composed path is taken. */
     struct bench *spelled =
         open_bench(uni_layer_multi_head_attention(
                        2, 3, &(uni_attention_options){ .causal = true, .dropout = 1e-9f }),
@@ -167,7 +168,8 @@ static void attention_both_ways(void **state)
         const float *a = uni_gradients_of(fused->gradients, uni_layer_parameter(fused->layer, i));
         const float *b =
             uni_gradients_of(spelled->gradients, uni_layer_parameter(spelled->layer, i));
-        for (size_t e = 0; e < uni_parameter_size(uni_layer_parameter(fused->layer, i)); e++)
+        for (size_t e = 0; e < uni_parameter_info_of(uni_layer_parameter(fused->layer, i))->size;
+             e++)
             assert_true(fabsf(a[e] - b[e]) < 1e-5f);
     }
     close_bench(fused);
@@ -182,8 +184,8 @@ struct shaped {
     int64_t dims[4]; /* of a sample */
 };
 
-/* Each layer with batches of 0, 1 and 3 samples: shapes as inferred, no error, finite numbers, a
- * gradient. */
+/* Runs each layer with batches of 0, 1 and 3 samples: shapes as inferred, no error, finite numbers,
+ * a gradient. */
 static void edge_batches(void **state)
 {
     uni_conv_layer_options same = { .padding = UNI_PADDING_SAME };
@@ -236,7 +238,7 @@ static void edge_batches(void **state)
             uni_tape_begin(bench->tape,
                            &(uni_step){ .training = true, .gradients = bench->gradients });
             uni_tensor *input = uni_tape_input_column(bench->tape, &column);
-            uni_tensor *output = uni_layer_call(bench->layer, bench->tape, 1, &input);
+            uni_tensor *output = uni__layer_call(bench->layer, bench->tape, 1, &input);
             uni_tensor *total = score(bench->tape, output);
             uni_error failure = { 0 };
             if (uni_tape_gradient(bench->tape, total, NULL, &failure) < 0)
@@ -251,8 +253,9 @@ static void edge_batches(void **state)
             for (size_t p = 0; p < uni_layer_num_parameters(bench->layer); p++) {
                 const float *gradient =
                     uni_gradients_of(bench->gradients, uni_layer_parameter(bench->layer, p));
-                for (size_t i = 0; gradient != NULL &&
-                                   i < uni_parameter_size(uni_layer_parameter(bench->layer, p));
+                for (size_t i = 0;
+                     gradient != NULL &&
+                     i < uni_parameter_info_of(uni_layer_parameter(bench->layer, p))->size;
                      i++)
                     assert_true(sizes[s] > 0 ? isfinite(gradient[i]) : gradient[i] == 0);
             }
@@ -263,7 +266,7 @@ static void edge_batches(void **state)
 
 /* ---- configs ---- */
 
-/* Every layer's config makes a layer with the same config, which is what files rely on. */
+/* Every layer's config creates a layer with the same config, which files rely on. */
 static void configs_there_and_back(void **state)
 {
     float mean[2] = { 1, 2 }, variance[2] = { 3, 4 };
@@ -322,11 +325,11 @@ static void configs_there_and_back(void **state)
         uni_layer_named(layers[i], "it");
         if (i % 2 == 1)
             uni_layer_trainable(layers[i], false);
-        OK(uni_layer_get_config(layers[i], &config, err));
-        OK(uni_layer_from_config(&again, uni_layer_class_of(layers[i])->name, config, err));
-        OK(uni_layer_get_config(again, &second, err));
+        OK(uni__layer_get_config(layers[i], &config, err));
+        OK(uni__layer_from_config(&again, uni__layer_class_of(layers[i])->name, config, err));
+        OK(uni__layer_get_config(again, &second, err));
         if (!uni_value_equal(config, second))
-            fail_msg("the config of %s changes", uni_layer_class_of(layers[i])->name);
+            fail_msg("the config of %s changes", uni__layer_class_of(layers[i])->name);
         uni_value_free(config);
         uni_value_free(second);
         uni_layer_free(again);
@@ -370,7 +373,7 @@ static void refused_configs(void **state)
         uni_layer *layer = NULL;
         OK(uni_json_read(&config, cases[i].config, strlen(cases[i].config), err));
         REFUSED(cases[i].code, cases[i].word, "",
-                uni_layer_from_config(&layer, cases[i].class_name, config, err));
+                uni__layer_from_config(&layer, cases[i].class_name, config, err));
         assert_null(layer);
         uni_value_free(config);
     }
@@ -411,7 +414,7 @@ static void initializers(void **state)
     statistics("random_normal", -0.5, 0.5, 0.05);
     statistics("truncated_normal", -0.1, 0.1, 0.05 * 0.8796);
     statistics("random_uniform", -0.05, 0.05, 0.05 / sqrt(3));
-    /* Orthogonal: rows of the wide matrix have length 1 and are at right angles. */
+    /* Orthogonal: rows of the wide matrix have length 1 and are orthogonal. */
     uni_spec spec = spec_of(UNI_F32, SHAPE(5));
     struct bench *bench = open_bench(
         uni_layer_dense(9, &(uni_dense_options){ .kernel_initializer = { .name = "orthogonal" } }),
@@ -427,8 +430,8 @@ static void initializers(void **state)
     close_bench(bench);
 }
 
-/* Dropout keeps the expectation, draws anew every step, and the same for a sample wherever it
- * stands in a batch. */
+/* Dropout keeps the expectation, draws anew every step, and gives a sample the same mask wherever
+ * it is in a batch. */
 static void dropout(void **state)
 {
     enum { SAMPLES = 8, WIDTH = 2000 };
@@ -445,7 +448,7 @@ static void dropout(void **state)
             &(uni_step){ .training = true, .seed = 4, .number = pass == 1, .first_sample = begin });
         uni_tensor *input =
             uni_tape_input(bench->tape, UNI_F32, 2, (const int64_t[]){ count, WIDTH }, ones);
-        uni_tensor *output = uni_layer_call(bench->layer, bench->tape, 1, &input);
+        uni_tensor *output = uni__layer_call(bench->layer, bench->tape, 1, &input);
         const float *data = uni_tensor_data(output);
         double sum = 0;
         for (int64_t i = 0; i < count * WIDTH; i++) {

@@ -1,13 +1,14 @@
 /*
- * merge.c - layers of several inputs: Add, Subtract, Multiply, Average, Maximum (which broadcast)
+ * merge.c - layers with several inputs: Add, Subtract, Multiply, Average, Maximum (which broadcast)
  * and Concatenate. Calls are const.
  */
+#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <string.h>
+#include <unisono/experimental/custom_layer.h>
 
-/* What both shapes broadcast to, dimension by dimension from the end; a dimension that is not known
- * goes with anything. */
+/* Broadcasts two shapes, dimension by dimension from the end; an unknown dimension matches any. */
 static int broadcast(const uni_layer *layer, uni_spec *into, const uni_spec *other, uni_error *err)
 {
     uni_spec result = { .dtype = UNI_F32,
@@ -15,7 +16,7 @@ static int broadcast(const uni_layer *layer, uni_spec *into, const uni_spec *oth
     for (int i = 1; i <= result.ndim; i++) {
         int64_t a = i <= into->ndim ? into->dims[into->ndim - i] : 1;
         int64_t b = i <= other->ndim ? other->dims[other->ndim - i] : 1;
-        char left[UNI_SHAPE_TEXT_SIZE], right[UNI_SHAPE_TEXT_SIZE];
+        char left[UNI__SHAPE_TEXT_SIZE], right[UNI__SHAPE_TEXT_SIZE];
         if (a != b && a > 1 && b > 1)
             return uni_error_set(err, UNI_ESHAPE, "%s: the inputs %s and %s do not fit together",
                                  uni_layer_name(layer), uni__spec_text(left, into),
@@ -74,11 +75,7 @@ static int subtract_infer(const uni_layer *layer, const void *self, int num_inpu
     }                                                                                              \
     const uni_layer_class uni__class_##symbol = {                                                  \
         .name = class_name, .infer = inferrer, .call = symbol##_call, .get_config = no_config      \
-    };                                                                                             \
-    uni_layer *uni_layer_##symbol(void)                                                            \
-    {                                                                                              \
-        return uni_layer_new(&uni__class_##symbol);                                                \
-    }
+    };
 MERGE_CLASS(add, "Add", UNI_BINARY_ADD, merge_infer)
 MERGE_CLASS(subtract, "Subtract", UNI_BINARY_SUB, subtract_infer)
 MERGE_CLASS(multiply, "Multiply", UNI_BINARY_MUL, merge_infer)
@@ -87,11 +84,6 @@ MERGE_CLASS(maximum, "Maximum", UNI_BINARY_MAXIMUM, merge_infer)
 const uni_layer_class uni__class_average = {
     .name = "Average", .infer = merge_infer, .call = average_call, .get_config = no_config
 };
-
-uni_layer *uni_layer_average(void)
-{
-    return uni_layer_new(&uni__class_average);
-}
 
 /* ---- concatenate ---- */
 
@@ -106,7 +98,7 @@ static int concatenate_infer(const uni_layer *layer, const void *self, int num_i
     UNI_TRY(uni__expect_rank(layer, inputs, 2, UNI_TENSOR_MAX_DIMS, err));
     int rank = inputs->ndim, given = ((const struct concatenate *)self)->axis,
         axis = given < 0 ? given + rank : given;
-    char left[UNI_SHAPE_TEXT_SIZE], right[UNI_SHAPE_TEXT_SIZE];
+    char left[UNI__SHAPE_TEXT_SIZE], right[UNI__SHAPE_TEXT_SIZE];
     if (axis < 1 || axis >= rank)
         return uni_error_set(err, UNI_EINVAL,
                              "%s: the inputs %s have no axis %d to join along (the batch is none)",

@@ -1,13 +1,15 @@
 /*
- * names.c - names of layers as Keras makes them, shapes as text, and the checks that build and
- * infer share. Pure functions but for uni_layer_named; building thread.
+ * names.c - layer names as Keras makes them, shapes as text, and the checks shared by build and
+ * infer. Pure functions except for uni_layer_named; building thread.
  */
+#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unisono/experimental/custom_layer.h>
 
 uni_layer *uni_layer_named(uni_layer *layer, const char *name)
 {
@@ -78,19 +80,19 @@ int uni__layer_make_name(uni_layer *layer, uni_layer *const *others, size_t coun
     return 0;
 }
 
-const char *uni__spec_text(char out[UNI_SHAPE_TEXT_SIZE], const uni_spec *spec)
+const char *uni__spec_text(char out[UNI__SHAPE_TEXT_SIZE], const uni_spec *spec)
 {
     size_t size = 0;
     out[size++] = '(';
     for (int i = 0; i < spec->ndim; i++) {
         const char *comma = i > 0 ? ", " : "";
         int written = spec->dims[i] < 0
-                          ? snprintf(out + size, UNI_SHAPE_TEXT_SIZE - size, "%sNone", comma)
-                          : snprintf(out + size, UNI_SHAPE_TEXT_SIZE - size, "%s%lld", comma,
+                          ? snprintf(out + size, UNI__SHAPE_TEXT_SIZE - size, "%sNone", comma)
+                          : snprintf(out + size, UNI__SHAPE_TEXT_SIZE - size, "%s%lld", comma,
                                      (long long)spec->dims[i]);
         size += (size_t)written; /* six numbers of 20 digits fit */
     }
-    snprintf(out + size, UNI_SHAPE_TEXT_SIZE - size, "%s)", spec->ndim == 1 ? "," : "");
+    snprintf(out + size, UNI__SHAPE_TEXT_SIZE - size, "%s)", spec->ndim == 1 ? "," : "");
     return out;
 }
 
@@ -110,7 +112,7 @@ int uni__expect_rank(const uni_layer *layer, const uni_spec *input, int least, i
 {
     if (input->ndim >= least && input->ndim <= most && input->dtype != UNI_STRING)
         return 0;
-    char text[UNI_SHAPE_TEXT_SIZE];
+    char text[UNI__SHAPE_TEXT_SIZE];
     if (input->dtype == UNI_STRING)
         return uni_error_set(err, UNI_EDTYPE,
                              "%s computes with numbers, but its input %s is text; put a "
@@ -131,7 +133,7 @@ int uni__expect_width(const uni_layer *layer, const uni_spec *input, uni_error *
 {
     if (input->ndim > 0 && input->dims[input->ndim - 1] >= 0)
         return 0;
-    char text[UNI_SHAPE_TEXT_SIZE];
+    char text[UNI__SHAPE_TEXT_SIZE];
     return uni_error_set(err, UNI_ESHAPE,
                          "%s needs to know the last dimension of its input to be built, got %s",
                          uni_layer_name(layer), uni__spec_text(text, input));

@@ -1,8 +1,9 @@
 /*
  * norm.c - BatchNormalization, LayerNormalization (both over the last axis) and Normalization,
- * which adapts to data. Calls are const: moving statistics are changed by the tape's operation.
- * adapt and build run on the building thread.
+ * which adapts to data. Calls are const: the tape's operation updates the moving statistics. adapt
+ * and build run on the building thread.
  */
+#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <float.h>
@@ -10,8 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unisono/experimental/custom_layer.h>
 
 #include "data/preprocess/moments.h"
+#include "base/options.h"
 
 static int infer_same(const uni_layer *layer, const void *self, int num_inputs,
                       const uni_spec *inputs, uni_spec *output, uni_error *err)
@@ -19,9 +22,9 @@ static int infer_same(const uni_layer *layer, const void *self, int num_inputs,
     UNI_TRY(uni__expect_inputs(layer, num_inputs, 1, 1, err));
     UNI_TRY(uni__expect_rank(layer, inputs, 2, UNI_TENSOR_MAX_DIMS, err));
     if (layer->num_slots > 0) {
-        int64_t built = uni_parameter_shape(layer->slots[0].parameter)[0],
+        int64_t built = uni_parameter_info_of(layer->slots[0].parameter)->shape[0],
                 width = inputs->dims[inputs->ndim - 1];
-        char text[UNI_SHAPE_TEXT_SIZE];
+        char text[UNI__SHAPE_TEXT_SIZE];
         if (width >= 0 && width != built)
             return uni_error_set(
                 err, UNI_ESHAPE, "%s was built for a last dimension of %lld, got %s",
@@ -37,7 +40,7 @@ static int infer_same(const uni_layer *layer, const void *self, int num_inputs,
 struct norm {
     float momentum, epsilon;
     bool no_center, no_scale;
-    int axis; /* as a config has it; checked when the rank is known */
+    int axis; /* from the config; checked when the rank is known */
     uni_initializer gamma_initializer, beta_initializer;
     uni_regularizer gamma_regularizer, beta_regularizer;
     uni_parameter *gamma, *beta, *moving_mean, *moving_variance;
@@ -56,11 +59,11 @@ static int norm_build(uni_layer *layer, void *self, int num_inputs, const uni_sp
                              uni_layer_name(layer), norm->axis);
     const int64_t *width = &inputs->dims[inputs->ndim - 1];
     if (!norm->no_scale)
-        UNI_TRY(uni_layer_add_parameter(layer, &norm->gamma, "gamma", UNI_PARAMETER_WEIGHT, 1,
+        UNI_TRY(uni_layer_add_parameter(&norm->gamma, layer, "gamma", UNI_PARAMETER_WEIGHT, 1,
                                         width, &norm->gamma_initializer, "ones",
                                         &norm->gamma_regularizer, err));
     if (!norm->no_center)
-        UNI_TRY(uni_layer_add_parameter(layer, &norm->beta, "beta", UNI_PARAMETER_WEIGHT, 1, width,
+        UNI_TRY(uni_layer_add_parameter(&norm->beta, layer, "beta", UNI_PARAMETER_WEIGHT, 1, width,
                                         &norm->beta_initializer, "zeros", &norm->beta_regularizer,
                                         err));
     return 0;
@@ -72,9 +75,9 @@ static int batch_build(uni_layer *layer, void *self, int num_inputs, const uni_s
     struct norm *norm = self;
     UNI_TRY(norm_build(layer, self, num_inputs, inputs, err));
     const int64_t *width = &inputs->dims[inputs->ndim - 1];
-    UNI_TRY(uni_layer_add_parameter(layer, &norm->moving_mean, "moving_mean", UNI_PARAMETER_STATE,
+    UNI_TRY(uni_layer_add_parameter(&norm->moving_mean, layer, "moving_mean", UNI_PARAMETER_STATE,
                                     1, width, NULL, "zeros", NULL, err));
-    return uni_layer_add_parameter(layer, &norm->moving_variance, "moving_variance",
+    return uni_layer_add_parameter(&norm->moving_variance, layer, "moving_variance",
                                    UNI_PARAMETER_STATE, 1, width, NULL, "ones", NULL, err);
 }
 
@@ -126,7 +129,7 @@ static int batch_get_config(const uni_layer *layer, const void *self, uni_value 
                          uni_value_float((double)((const struct norm *)self)->momentum));
 }
 
-/* The moving statistics begin with zeros and ones; a config that wants others is refused. */
+/* The moving statistics start with zeros and ones; a config that wants other values is rejected. */
 static int check_start(const uni_value *config, const char *key, const char *wanted, uni_error *err)
 {
     uni_initializer initializer = { 0 };
@@ -200,20 +203,22 @@ static uni_layer *norm_new(const uni_layer_class *class_, const uni_norm_options
 
 uni_layer *uni_layer_batch_normalization(const uni_norm_options *options)
 {
+    UNI__LAYER_OPTIONS(uni_norm_options, options, no_scale, &uni__class_batch_normalization);
     return norm_new(&uni__class_batch_normalization, options);
 }
 
 uni_layer *uni_layer_layer_normalization(const uni_norm_options *options)
 {
+    UNI__LAYER_OPTIONS(uni_norm_options, options, no_scale, &uni__class_layer_normalization);
     return norm_new(&uni__class_layer_normalization, options);
 }
 
 /* ---- Normalization: (x - mean) / max(sqrt(variance), 1e-7) ---- */
 
 struct normalization {
-    int64_t size; /* 0 until it is known */
+    int64_t size; /* 0 until known */
     bool given; /* mean and variance are constants of the config, not weights */
-    float *mean, *variance; /* given ones, or what adapt found before build; NULL: none */
+    float *mean, *variance; /* Given values, or those that adapt found before build; NULL: none. */
     uni_parameter *mean_state, *variance_state, *count_state;
 };
 
@@ -232,7 +237,7 @@ static int normalization_build(uni_layer *layer, void *self, int num_inputs, con
     UNI_TRY(uni__expect_rank(layer, inputs, 2, UNI_TENSOR_MAX_DIMS, err));
     UNI_TRY(uni__expect_width(layer, inputs, err));
     int64_t width = inputs->dims[inputs->ndim - 1];
-    char text[UNI_SHAPE_TEXT_SIZE];
+    char text[UNI__SHAPE_TEXT_SIZE];
     if (normalization->size != 0 && normalization->size != width)
         return uni_error_set(
             err, UNI_ESHAPE, "%s has statistics of %lld columns, but the input is %s",
@@ -240,11 +245,11 @@ static int normalization_build(uni_layer *layer, void *self, int num_inputs, con
     normalization->size = width;
     if (normalization->given)
         return 0;
-    UNI_TRY(uni_layer_add_parameter(layer, &normalization->mean_state, "mean", UNI_PARAMETER_STATE,
+    UNI_TRY(uni_layer_add_parameter(&normalization->mean_state, layer, "mean", UNI_PARAMETER_STATE,
                                     1, &width, NULL, "zeros", NULL, err));
-    UNI_TRY(uni_layer_add_parameter(layer, &normalization->variance_state, "variance",
+    UNI_TRY(uni_layer_add_parameter(&normalization->variance_state, layer, "variance",
                                     UNI_PARAMETER_STATE, 1, &width, NULL, "ones", NULL, err));
-    UNI_TRY(uni_layer_add_parameter(layer, &normalization->count_state, "count",
+    UNI_TRY(uni_layer_add_parameter(&normalization->count_state, layer, "count",
                                     UNI_PARAMETER_STATE, 0, NULL, NULL, "zeros", NULL, err));
     if (normalization->mean != NULL) {
         memcpy(uni_parameter_data(normalization->mean_state), normalization->mean,
@@ -275,8 +280,8 @@ static uni_tensor *normalization_call(const uni_layer *layer, const void *self, 
 static int normalization_adapt(uni_layer *layer, void *self, const uni_column *data, uni_error *err)
 {
     struct normalization *normalization = self;
-    char text[UNI_SHAPE_TEXT_SIZE];
-    uni_shape_text(text, data->ndim, data->shape);
+    char text[UNI__SHAPE_TEXT_SIZE];
+    uni__shape_text(text, data->ndim, data->shape);
     if (normalization->given)
         return uni_error_set(err, UNI_ESTATE,
                              "%s was given its mean and variance; it does not adapt",

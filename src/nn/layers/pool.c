@@ -1,9 +1,11 @@
 /*
- * pool.c - max and average pooling, over windows and over everything. Calls are const.
+ * pool.c - max and average pooling, windowed and global. Calls are const.
  */
+#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <string.h>
+#include <unisono/experimental/custom_layer.h>
 
 struct pool {
     int axes;
@@ -28,7 +30,7 @@ static int pool_infer(const uni_layer *layer, const void *self, int num_inputs,
     UNI_TRY(uni__expect_rank(layer, inputs, rank, rank, err));
     *output = inputs[0];
     output->dtype = UNI_F32;
-    char text[UNI_SHAPE_TEXT_SIZE];
+    char text[UNI__SHAPE_TEXT_SIZE];
     for (int i = 0; i < pool->axes; i++) {
         output->dims[i + 1] = output_size(inputs->dims[i + 1], pool->options.window[i],
                                           pool->options.stride[i], pool->options.padding);
@@ -113,7 +115,7 @@ static uni_layer *pool_new(const uni_layer_class *class_, int axes, uni_pool kin
     return layer;
 }
 
-/* ---- over everything ---- */
+/* ---- global ---- */
 
 struct global_pool {
     int axes;
@@ -159,7 +161,7 @@ static int global_set(uni_layer *layer, int axes, uni_reduce kind, const uni_val
     return 0;
 }
 
-static uni_layer *global_new(const uni_layer_class *class_, int axes, uni_reduce kind)
+uni_layer *uni__global_pooling(const uni_layer_class *class_, int axes, uni_reduce kind)
 {
     uni_layer *layer = uni_layer_new(class_);
     if (layer != NULL)
@@ -180,11 +182,7 @@ static uni_layer *global_new(const uni_layer_class *class_, int axes, uni_reduce
                                                   .infer = pool_infer,                             \
                                                   .call = pool_call,                               \
                                                   .get_config = pool_get_config,                   \
-                                                  .set_config = symbol##_set_config };             \
-    uni_layer *uni_layer_##symbol(int window, int stride, uni_padding padding)                     \
-    {                                                                                              \
-        return pool_new(&uni__class_##symbol, axes, kind, window, stride, padding);                \
-    }
+                                                  .set_config = symbol##_set_config };
 POOL_CLASS(max_pooling1d, "MaxPooling1D", 1, UNI_POOL_MAX)
 POOL_CLASS(max_pooling2d, "MaxPooling2D", 2, UNI_POOL_MAX)
 POOL_CLASS(average_pooling1d, "AveragePooling1D", 1, UNI_POOL_AVERAGE)
@@ -201,12 +199,20 @@ POOL_CLASS(average_pooling2d, "AveragePooling2D", 2, UNI_POOL_AVERAGE)
                                                   .infer = global_infer,                           \
                                                   .call = global_call,                             \
                                                   .get_config = global_get_config,                 \
-                                                  .set_config = symbol##_set_config };             \
-    uni_layer *uni_layer_##symbol(void)                                                            \
-    {                                                                                              \
-        return global_new(&uni__class_##symbol, axes, kind);                                       \
-    }
+                                                  .set_config = symbol##_set_config };
 GLOBAL_CLASS(global_average_pooling1d, "GlobalAveragePooling1D", 1, UNI_REDUCE_MEAN)
 GLOBAL_CLASS(global_average_pooling2d, "GlobalAveragePooling2D", 2, UNI_REDUCE_MEAN)
 GLOBAL_CLASS(global_max_pooling1d, "GlobalMaxPooling1D", 1, UNI_REDUCE_MAX)
 GLOBAL_CLASS(global_max_pooling2d, "GlobalMaxPooling2D", 2, UNI_REDUCE_MAX)
+
+uni_layer *uni_layer_pooling(uni_pool kind, int axes, int window, int stride, uni_padding padding)
+{
+    static const uni_layer_class *const classes[2][2] = {
+        [UNI_POOL_MAX] = { &uni__class_max_pooling1d, &uni__class_max_pooling2d },
+        [UNI_POOL_AVERAGE] = { &uni__class_average_pooling1d, &uni__class_average_pooling2d },
+    };
+    if ((kind != UNI_POOL_MAX && kind != UNI_POOL_AVERAGE) || (axes != 1 && axes != 2))
+        return uni_layer_fail(uni_layer_new(&uni__class_max_pooling2d), UNI_EINVAL,
+                              "pooling of kind %d over %d axes is not supported", (int)kind, axes);
+    return pool_new(classes[kind][axes - 1], axes, kind, window, stride, padding);
+}

@@ -1,14 +1,17 @@
 /*
  * recurrent.c - LSTM and GRU with Keras's gates, order and weights.
  *
- * The input's part of all gates is one product for the whole sequence, time first, so that a step's
- * part is a view; what is left for a step is one product with the recurrent kernel and the gates.
- * Gates of LSTM: input, forget, candidate, output; of GRU: update, reset, candidate. Further inputs
- * are the initial state (h, for LSTM also c). Calls are const.
+ * The input's contribution to all gates is one product for the whole sequence, time first, so that
+ * a step's part is a view. A step then needs only one product with the recurrent kernel, and the
+ * gates. Gates of LSTM: input, forget, candidate, output; of GRU: update, reset, candidate. Further
+ * inputs are the initial state (h, for LSTM also c). Calls are const.
  */
+#include "tensor/shared.h"
 #include "nn/layer.h"
+#include "base/options.h"
 
 #include <string.h>
+#include <unisono/experimental/custom_layer.h>
 
 struct recurrent {
     bool gru;
@@ -31,18 +34,18 @@ static int recurrent_build(uni_layer *layer, void *self, int num_inputs, const u
     int64_t gates = (r->gru ? 3 : 4) * r->units;
     bool two_biases = r->gru && !r->no_reset_after;
     UNI_TRY(uni_layer_add_parameter(
-        layer, &r->kernel, r->gru ? "gru_cell/kernel" : "lstm_cell/kernel", UNI_PARAMETER_WEIGHT, 2,
+        &r->kernel, layer, r->gru ? "gru_cell/kernel" : "lstm_cell/kernel", UNI_PARAMETER_WEIGHT, 2,
         (const int64_t[]){ inputs->dims[2], gates }, &r->kernel_initializer, "glorot_uniform",
         &r->kernel_regularizer, err));
     UNI_TRY(uni_layer_add_parameter(
-        layer, &r->recurrent_kernel,
+        &r->recurrent_kernel, layer,
         r->gru ? "gru_cell/recurrent_kernel" : "lstm_cell/recurrent_kernel", UNI_PARAMETER_WEIGHT,
         2, (const int64_t[]){ r->units, gates }, &r->recurrent_initializer, "orthogonal",
         &r->recurrent_regularizer, err));
     if (r->no_bias)
         return 0;
     const int64_t shape[2] = { two_biases ? 2 : gates, gates };
-    UNI_TRY(uni_layer_add_parameter(layer, &r->bias, r->gru ? "gru_cell/bias" : "lstm_cell/bias",
+    UNI_TRY(uni_layer_add_parameter(&r->bias, layer, r->gru ? "gru_cell/bias" : "lstm_cell/bias",
                                     UNI_PARAMETER_WEIGHT, two_biases ? 2 : 1, shape,
                                     &r->bias_initializer, "zeros", &r->bias_regularizer, err));
     if (!r->gru && !r->no_unit_forget_bias)
@@ -57,8 +60,8 @@ static int recurrent_infer(const uni_layer *layer, const void *self, int num_inp
     const struct recurrent *r = self;
     UNI_TRY(uni__expect_inputs(layer, num_inputs, 1, r->gru ? 2 : 3, err));
     UNI_TRY(uni__expect_rank(layer, inputs, 3, 3, err));
-    int64_t built = uni_parameter_shape(r->kernel)[0];
-    char text[UNI_SHAPE_TEXT_SIZE];
+    int64_t built = uni_parameter_info_of(r->kernel)->shape[0];
+    char text[UNI__SHAPE_TEXT_SIZE];
     if (inputs->dims[2] >= 0 && inputs->dims[2] != built)
         return uni_error_set(err, UNI_ESHAPE, "%s was built for %lld inputs a step, got %s",
                              uni_layer_name(layer), (long long)built, uni__spec_text(text, inputs));
@@ -80,7 +83,7 @@ static int recurrent_infer(const uni_layer *layer, const void *self, int num_inp
 struct pass {
     const struct recurrent *r;
     uni_tape *tape;
-    uni_tensor *gates; /* (time, batch, gates): the input's part, its bias in it */
+    uni_tensor *gates; /* (time, batch, gates): the input's part, including its bias */
     uni_tensor *kernel, *bias; /* recurrent: (units, gates), (gates) or NULL */
     uni_tensor *kernel_state, *kernel_candidate; /* GRU without reset_after */
 };
@@ -138,13 +141,13 @@ static uni_tensor *zeros(uni_tape *tape, int64_t batch, int64_t units)
     return tensor;
 }
 
-/* The product of the whole sequence with the kernel, time first. */
+/* Multiplies the whole sequence by the kernel, time first. */
 static void prepare(struct pass *pass, const uni_layer *layer, uni_tensor *x)
 {
     const struct recurrent *r = pass->r;
     uni_tape *tape = pass->tape;
     uni_tensor *bias = r->bias != NULL ? uni_tape_parameter(tape, r->bias) : NULL;
-    int64_t gates = uni_parameter_shape(r->kernel)[1];
+    int64_t gates = uni_parameter_info_of(r->kernel)->shape[1];
     if (r->dropout > 0)
         x = uni_op_dropout(tape, x, r->dropout, uni_layer_stream(layer),
                            (const int64_t[]){ uni_tensor_dim(x, 0), 1, uni_tensor_dim(x, 2) });
@@ -167,18 +170,18 @@ static uni_tensor *recurrent_call(const uni_layer *layer, const void *self, uni_
     const struct recurrent *r = self;
     uni_tensor *x = uni__as_float(tape, inputs[0]);
     if (x == NULL || uni_tensor_ndim(x) != 3) {
-        char text[UNI_SHAPE_TEXT_SIZE];
+        char text[UNI__SHAPE_TEXT_SIZE];
         return x == NULL
                    ? NULL
                    : uni_tape_fail(tape, UNI_ESHAPE, "expects (batch, time, features), got %s",
-                                   uni_shape_text(text, uni_tensor_ndim(x), uni_tensor_shape(x)));
+                                   uni__shape_text(text, uni_tensor_ndim(x), uni_tensor_shape(x)));
     }
     int64_t batch = uni_tensor_dim(x, 0), time = uni_tensor_dim(x, 1), units = r->units;
     struct pass pass = { .r = r, .tape = tape };
     prepare(&pass, layer, x);
     uni_tensor *h = num_inputs > 1 ? inputs[1] : zeros(tape, batch, units);
     uni_tensor *c = r->gru ? NULL : num_inputs > 2 ? inputs[2] : zeros(tape, batch, units);
-    /* Pointers to the steps' results live on the tape, so that a step of training allocates
+    /* Pointers to the steps' results live on the tape, so that a training step allocates
      * nothing. */
     int64_t bytes = (time > 0 ? time : 1) * (int64_t)sizeof(uni_tensor *);
     uni_tensor *list = uni_tape_scratch(tape, UNI_U8, 1, &bytes);
@@ -221,9 +224,9 @@ static int recurrent_get_config(const uni_layer *layer, const void *self, uni_va
     UNI_TRY(uni_dict_take(config, "stateful", uni_value_bool(false)));
     UNI_TRY(uni_dict_take(config, "unroll", uni_value_bool(false)));
     UNI_TRY(
-        uni_dict_take(config, "activation", uni_value_string(uni_activation_name(r->activation))));
+        uni_dict_take(config, "activation", uni_value_string(uni__activation_name(r->activation))));
     UNI_TRY(uni_dict_take(config, "recurrent_activation",
-                          uni_value_string(uni_activation_name(r->recurrent_activation))));
+                          uni_value_string(uni__activation_name(r->recurrent_activation))));
     UNI_TRY(uni_dict_take(config, "use_bias", uni_value_bool(!r->no_bias)));
     UNI_TRY(uni__config_put_initializer(config, "kernel_initializer", &r->kernel_initializer,
                                         "glorot_uniform"));
@@ -334,12 +337,13 @@ static uni_layer *recurrent_new(const uni_layer_class *class_, bool gru, int64_t
     return layer;
 }
 
-uni_layer *uni_layer_lstm(int64_t units, const uni_recurrent_options *options)
+uni_layer *uni_layer_recurrent(uni_recurrent_layer kind, int64_t units,
+                               const uni_recurrent_options *options)
 {
-    return recurrent_new(&uni__class_lstm, false, units, options);
-}
-
-uni_layer *uni_layer_gru(int64_t units, const uni_recurrent_options *options)
-{
-    return recurrent_new(&uni__class_gru, true, units, options);
+    UNI__LAYER_OPTIONS(uni_recurrent_options, options, recurrent_regularizer, &uni__class_lstm);
+    bool gru = kind == UNI_LAYER_GRU;
+    if (!gru && kind != UNI_LAYER_LSTM)
+        return uni_layer_fail(uni_layer_new(&uni__class_lstm), UNI_EINVAL,
+                              "there is no recurrent layer of kind %d", (int)kind);
+    return recurrent_new(gru ? &uni__class_gru : &uni__class_lstm, gru, units, options);
 }

@@ -1,7 +1,6 @@
 /*
- * reference.h - reads the files of tests/reference (safetensors: 8 bytes header length, JSON
- * header, arrays) for tests. Only tests include it. UNISONO_REFERENCE names the directory (meson
- * sets it).
+ * reference.h - reads the files of tests/reference (safetensors: 8 bytes of header length, a JSON
+ * header, arrays). For tests only. UNISONO_REFERENCE names the directory; meson sets it.
  */
 #ifndef UNISONO_NN_REFERENCE_H
 #define UNISONO_NN_REFERENCE_H
@@ -23,12 +22,12 @@
 
 typedef struct reference {
     char *bytes;
-    size_t body; /* where arrays begin */
+    size_t body; /* where the arrays begin */
     uni_value *header;
 } reference;
 
 typedef struct reference_array {
-    uni_dtype dtype; /* 0: there is none of that name */
+    uni_dtype dtype; /* 0: not found */
     int ndim;
     int64_t shape[UNI_MAX_DIMS];
     size_t count;
@@ -70,7 +69,7 @@ static inline const char *reference_text(const reference *file, const char *key)
     return uni_dict_get_string(uni_dict_get(file->header, "__metadata__"), key, NULL);
 }
 
-/* A metadata entry that is JSON; the caller frees it. */
+/* A metadata entry in JSON; the caller frees it. */
 static inline uni_value *reference_json(const reference *file, const char *key)
 {
     const char *text = reference_text(file, key);
@@ -107,7 +106,7 @@ static inline reference_array reference_get(const reference *file, const char *f
     return array;
 }
 
-/* |got - want| <= absolute + relative * |want| for all elements; says the first that is not. */
+/* |got - want| <= absolute + relative * |want| for all elements; reports the first violation. */
 static inline void assert_close(const char *what, const float *got, const reference_array *want,
                                 double absolute, double relative)
 {

@@ -1,15 +1,18 @@
 /*
  * reference_test.c - every layer against what Keras stored in tests/reference/layers: shapes,
- * outputs, gradients of inputs and of weights, names and order of weights, changed states; with the
- * fast kernels, with two threads, and with the plain ones.
+ * outputs, gradients of inputs and weights, names and order of weights, changed states; with the
+ * fast kernels, with two threads, and with the plain kernels.
  */
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "nn/layers/reference.h"
 
 #include "nn/layer.h"
 
 static const char *const skipped[] = {
     "lstm_state",
-    "gru_state", /* return_state: a layer here has one output; that it is refused is tested in layers_test.c */
+    /* return_state: a layer has one output here; layers_test.c tests that it is rejected */
+    "gru_state",
 };
 
 static bool is_skipped(const char *name)
@@ -36,8 +39,8 @@ static void check(int status, const uni_error *err, const char *name)
         fail_msg("%s: %s", name, err->message);
 }
 
-/* The layer from Keras's config, built for the stored inputs. Which inputs the call had is in the
- * metadata. */
+/* Builds the layer from Keras's config for the stored inputs. The metadata says which inputs the
+ * call had. */
 static void set_up(struct fixture *f, const char *name)
 {
     char path[256];
@@ -46,7 +49,7 @@ static void set_up(struct fixture *f, const char *name)
     *f = (struct fixture){ .file = reference_open(path), .name = name };
     uni_value *config = reference_json(&f->file, "config"),
               *call = reference_json(&f->file, "call");
-    check(uni_layer_from_config(&f->layer, reference_text(&f->file, "layer"), config, &err), &err,
+    check(uni__layer_from_config(&f->layer, reference_text(&f->file, "layer"), config, &err), &err,
           name);
     uni__attention_set_causal(f->layer, uni_dict_get_bool(call, "use_causal_mask", false));
     for (; f->num_inputs < UNI_MODEL_MAX_INPUTS; f->num_inputs++) {
@@ -82,16 +85,16 @@ static void load_weights(struct fixture *f)
     assert_int_equal(uni_layer_num_parameters(f->layer), uni_list_size(names));
     for (size_t i = 0; i < uni_layer_num_parameters(f->layer); i++) {
         uni_parameter *parameter = uni_layer_parameter(f->layer, i);
-        const char *short_name = strchr(uni_parameter_name(parameter), '/') + 1;
+        const char *short_name = strchr(uni_parameter_info_of(parameter)->name, '/') + 1;
         if (strncmp(f->name, "layers/", 7) == 0) /* PyTorch's have names of their own */
             assert_string_equal(short_name, uni_value_as_string(uni_list_get(names, i), ""));
-        assert_int_equal(uni_parameter_kind_of(parameter) == UNI_PARAMETER_WEIGHT,
+        assert_int_equal(uni_parameter_info_of(parameter)->kind == UNI_PARAMETER_WEIGHT,
                          uni_value_as_bool(uni_list_get(trainable, i), false));
         reference_array weight = reference_get(&f->file, "weight.%d", (int)i);
-        assert_int_equal(uni_parameter_size(parameter), weight.count);
-        assert_int_equal(uni_parameter_ndim(parameter), weight.ndim);
+        assert_int_equal(uni_parameter_info_of(parameter)->size, weight.count);
+        assert_int_equal(uni_parameter_info_of(parameter)->ndim, weight.ndim);
         for (int d = 0; d < weight.ndim; d++)
-            assert_int_equal(uni_parameter_shape(parameter)[d], weight.shape[d]);
+            assert_int_equal(uni_parameter_info_of(parameter)->shape[d], weight.shape[d]);
         for (size_t e = 0; e < weight.count; e++)
             uni_parameter_data(parameter)[e] = weight.dtype == UNI_I64
                                                    ? (float)((const int64_t *)weight.data)[e]
@@ -125,13 +128,13 @@ static void run_case(const char *name, const uni_tape_options *options)
     uni_tensor *inputs[UNI_MODEL_MAX_INPUTS];
     for (int i = 0; i < f.num_inputs; i++) {
         const reference_array *x = &f.inputs[i];
-        /* One tensor for what is one tensor in Keras, so that its gradient is the sum. */
+        /* One tensor where Keras has one, so that its gradient is the sum. */
         bool same = i > 0 && x->data == f.inputs[0].data;
         inputs[i] = same ? inputs[0] : uni_tape_input(tape, x->dtype, x->ndim, x->shape, x->data);
         if (x->dtype == UNI_F32 && !same)
             uni_tape_watch(tape, inputs[i]);
     }
-    uni_tensor *output = uni_layer_call(f.layer, tape, f.num_inputs, inputs);
+    uni_tensor *output = uni__layer_call(f.layer, tape, f.num_inputs, inputs);
     check(uni_tape_status(tape, &err), &err, name);
     reference_array want = reference_get(&f.file, "output.%d", 0),
                     upstream = reference_get(&f.file, "upstream.%d", 0);
@@ -149,7 +152,7 @@ static void run_case(const char *name, const uni_tape_options *options)
         uni_tape_input(tape, UNI_F32, upstream.ndim, upstream.shape, upstream.data);
     uni_tensor *target = uni_op_sum(tape, uni_op_mul(tape, output, weight));
     uni_tensor *penalty = uni__layer_regularization(f.layer, tape, NULL),
-               *added = uni_tape_added_losses(tape);
+               *added = uni__tape_added_losses(tape);
     reference_array loss = reference_get(&f.file, "loss", 0);
     if (loss.dtype != 0) {
         uni_tensor *both = penalty == NULL ? added
@@ -175,7 +178,7 @@ static void run_case(const char *name, const uni_tape_options *options)
         uni_parameter *parameter = uni_layer_parameter(f.layer, i);
         reference_array gradient = reference_get(&f.file, "grad.weight.%d", (int)i);
         reference_array after = reference_get(&f.file, "after.weight.%d", (int)i);
-        snprintf(what, sizeof what, "%s %s", name, uni_parameter_name(parameter));
+        snprintf(what, sizeof what, "%s %s", name, uni_parameter_info_of(parameter)->name);
         if (gradient.dtype != 0)
             assert_close(what, uni_gradients_of(gradients, parameter), &gradient, 1e-4, 1e-4);
         if (after.dtype != 0)
@@ -186,7 +189,7 @@ static void run_case(const char *name, const uni_tape_options *options)
     tear_down(&f);
 }
 
-/* Files of a directory whose names begin so; returns how many there were. */
+/* Runs the files of a directory with this prefix; returns their number. */
 static int cases_of(const char *folder, const char *prefix, const uni_tape_options *options)
 {
     char path[1024];
@@ -212,7 +215,7 @@ static int cases_of(const char *folder, const char *prefix, const uni_tape_optio
     return count;
 }
 
-/* Keras's cases, and those that PyTorch computed in double precision. */
+/* Keras's cases, and those computed by PyTorch in double precision. */
 static void all_cases(const uni_tape_options *options)
 {
     int keras = cases_of("layers", "", options), torch = cases_of("torch", "layer_", options);
@@ -235,7 +238,7 @@ static void plain(void **state)
     all_cases(&(uni_tape_options){ .threads = 1, .reference = true });
 }
 
-/* Normalization finds in the stored data what Keras found. */
+/* Normalization finds the same statistics in the stored data as Keras. */
 static void adapt(void **state)
 {
     static const char *const cases[] = { "layers/normalization_adapt",

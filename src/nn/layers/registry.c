@@ -1,10 +1,12 @@
 /*
- * registry.c - the layer classes that a Keras config can name, and layers made from configs. Any
+ * registry.c - the layer classes that a Keras config can name, and layers created from configs. Any
  * thread.
  */
+#include "nn/shared.h"
 #include "nn/layer.h"
 
 #include <string.h>
+#include <unisono/experimental/custom_layer.h>
 
 static const uni_layer_class *const classes[] = {
     &uni__class_input,
@@ -68,8 +70,8 @@ static int configure(uni_layer *layer, const uni_value *config, uni_error *err)
     return uni__layer_check(layer, err);
 }
 
-int uni_layer_from_config(uni_layer **out, const char *class_name, const uni_value *config,
-                          uni_error *err)
+int uni__layer_from_config(uni_layer **out, const char *class_name, const uni_value *config,
+                           uni_error *err)
 {
     *out = NULL;
     const uni_layer_class *class_ = find_class(class_name);
@@ -87,4 +89,34 @@ int uni_layer_from_config(uni_layer **out, const char *class_name, const uni_val
     }
     *out = layer;
     return 0;
+}
+
+uni_layer *uni_layer_plain(uni_plain_layer kind)
+{
+    switch (kind) {
+    case UNI_LAYER_FLATTEN:
+        return uni_layer_new(&uni__class_flatten);
+    case UNI_LAYER_SOFTMAX:
+        return uni_layer_new(&uni__class_softmax);
+    case UNI_LAYER_ADD:
+        return uni_layer_new(&uni__class_add);
+    case UNI_LAYER_SUBTRACT:
+        return uni_layer_new(&uni__class_subtract);
+    case UNI_LAYER_MULTIPLY:
+        return uni_layer_new(&uni__class_multiply);
+    case UNI_LAYER_AVERAGE:
+        return uni_layer_new(&uni__class_average);
+    case UNI_LAYER_MAXIMUM:
+        return uni_layer_new(&uni__class_maximum);
+    case UNI_LAYER_GLOBAL_AVERAGE_POOLING1D:
+        return uni__global_pooling(&uni__class_global_average_pooling1d, 1, UNI_REDUCE_MEAN);
+    case UNI_LAYER_GLOBAL_AVERAGE_POOLING2D:
+        return uni__global_pooling(&uni__class_global_average_pooling2d, 2, UNI_REDUCE_MEAN);
+    case UNI_LAYER_GLOBAL_MAX_POOLING1D:
+        return uni__global_pooling(&uni__class_global_max_pooling1d, 1, UNI_REDUCE_MAX);
+    case UNI_LAYER_GLOBAL_MAX_POOLING2D:
+        return uni__global_pooling(&uni__class_global_max_pooling2d, 2, UNI_REDUCE_MAX);
+    }
+    return uni_layer_fail(uni_layer_new(&uni__class_flatten), UNI_EINVAL,
+                          "there is no layer of kind %d", (int)kind);
 }

@@ -2,9 +2,12 @@
  * shape.c - the input layer and layers that only change shapes: Flatten, Reshape, Permute,
  * ZeroPadding2D. Calls are const and run on the tape's thread.
  */
+#include "base/shared.h"
+#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <string.h>
+#include <unisono/experimental/custom_layer.h>
 
 /* ---- input ---- */
 
@@ -19,8 +22,7 @@ static int input_infer(const uni_layer *layer, const void *self, int num_inputs,
     return 0;
 }
 
-/* The model puts the data in the place of this layer's output; called by itself it is the identity.
- * */
+/* The model puts the data in place of this layer's output; called directly, it is the identity. */
 static uni_tensor *input_call(const uni_layer *layer, const void *self, uni_tape *tape,
                               int num_inputs, uni_tensor *const *inputs)
 {
@@ -50,7 +52,8 @@ static int input_set_config(uni_layer *layer, void *self, const uni_value *confi
 {
     uni_spec *spec = &((struct input *)self)->spec;
     const char *dtype = uni_dict_get_string(config, "dtype", "float32");
-    spec->dtype = strcmp(dtype, "string") == 0 ? UNI_STRING : (uni_dtype)uni_dtype_from_name(dtype);
+    spec->dtype =
+        strcmp(dtype, "string") == 0 ? UNI_STRING : (uni_dtype)uni__dtype_from_name(dtype);
     if (spec->dtype == 0)
         return uni_error_set(err, UNI_EUNSUPPORTED,
                              "the input's element type \"%s\" is not supported", dtype);
@@ -69,7 +72,7 @@ static int input_set_config(uni_layer *layer, void *self, const uni_value *confi
     }
     if (count < 1)
         return uni_error_set(err, UNI_EFORMAT, "an input layer needs a batch_shape");
-    spec->dims[0] = -1; /* a batch size that was fixed in Keras is no limit here */
+    spec->dims[0] = -1; /* a batch size fixed in Keras is not a limit here */
     spec->ndim = count;
     return 0;
 }
@@ -119,7 +122,7 @@ static int flatten_infer(const uni_layer *layer, const void *self, int num_input
     return 0;
 }
 
-/* The batch's size comes from the tensor, so that an empty batch keeps the other dimension. */
+/* Takes the batch size from the tensor, so that an empty batch keeps the other dimension. */
 static uni_tensor *reshape_samples(uni_tape *tape, uni_tensor *x, int ndim, const int64_t *sample)
 {
     int64_t shape[UNI_TENSOR_MAX_DIMS] = { uni_tensor_dim(x, 0) };
@@ -139,10 +142,10 @@ static uni_tensor *reshape_samples(uni_tape *tape, uni_tensor *x, int ndim, cons
         known *= shape[open];
     }
     if (known != size || (open >= 0 && shape[open] < 0)) {
-        char from[UNI_SHAPE_TEXT_SIZE], to[UNI_SHAPE_TEXT_SIZE];
+        char from[UNI__SHAPE_TEXT_SIZE], to[UNI__SHAPE_TEXT_SIZE];
         return uni_tape_fail(tape, UNI_ESHAPE, "an input of shape %s does not fit %s",
-                             uni_shape_text(from, uni_tensor_ndim(x), uni_tensor_shape(x)),
-                             uni_shape_text(to, ndim + 1, shape));
+                             uni__shape_text(from, uni_tensor_ndim(x), uni_tensor_shape(x)),
+                             uni__shape_text(to, ndim + 1, shape));
     }
     return uni_op_reshape(tape, x, ndim + 1, shape);
 }
@@ -170,11 +173,6 @@ const uni_layer_class uni__class_flatten = { .name = "Flatten",
                                              .get_config = flatten_get_config,
                                              .set_config = channels_last_only };
 
-uni_layer *uni_layer_flatten(void)
-{
-    return uni_layer_new(&uni__class_flatten);
-}
-
 /* ---- reshape ---- */
 
 struct reshape {
@@ -199,7 +197,7 @@ static int reshape_infer(const uni_layer *layer, const void *self, int num_input
         else
             known *= reshape->shape[i];
     }
-    char from[UNI_SHAPE_TEXT_SIZE], to[UNI_SHAPE_TEXT_SIZE];
+    char from[UNI__SHAPE_TEXT_SIZE], to[UNI__SHAPE_TEXT_SIZE];
     if (size >= 0 && (open >= 0 ? known == 0 || size % known != 0 : known != size))
         return uni_error_set(
             err, UNI_ESHAPE, "%s cannot turn %s into %s: the numbers of elements differ",

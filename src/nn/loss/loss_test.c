@@ -1,7 +1,8 @@
 /*
- * loss_test.c - losses against the numbers of real Keras (tests/reference/losses): every reduction,
- * weights, gradients; the helpers of custom loops; what is refused.
+ * loss_test.c - losses against numbers from real Keras (tests/reference/losses): every reduction,
+ * weights, gradients; the helpers for custom loops; rejected input.
  */
+#include "nn/shared.h"
 #include "nn/layers/reference.h"
 #include "nn/loss/loss.h"
 
@@ -135,7 +136,7 @@ static void test_names(void **state)
     expect_error("bce", &(uni_loss_options){ .label_smoothing = 2 }, UNI_EINVAL, "label_smoothing");
 }
 
-/* ---- what is refused on the tape ---- */
+/* ---- rejected on the tape ---- */
 
 static uni_tensor *floats(uni_tape *tape, int ndim, const int64_t *shape)
 {
@@ -189,7 +190,7 @@ static void test_refused(void **state)
     assert_non_null(
         uni_loss_call(mse, tape, floats(tape, 2, column), floats(tape, 2, column), NULL));
 
-    uni_tape_begin(tape, NULL); /* one number is no loss per example */
+    uni_tape_begin(tape, NULL); /* one number is not a loss per example */
     assert_null(uni_compute_average_loss(tape, uni_tape_constant(tape, 1), NULL, 4));
     expect_tape_error(tape, "UNI_REDUCTION_NONE");
     uni_tape_begin(tape, NULL);
@@ -244,7 +245,7 @@ static void test_average_loss(void **state)
     uni_tape_free(tape);
 }
 
-/* An empty batch (a rank without samples) is 0, not NaN. */
+/* An empty batch (a rank without samples) gives 0, not NaN. */
 static void test_empty_batch(void **state)
 {
     uni_tape *tape = NULL;
@@ -285,7 +286,7 @@ static void test_custom(void **state)
                                       uni_tape_input(tape, UNI_F32, 2, shape, prediction), NULL);
     assert_float_equal(uni_tensor_scalar(value), 2, 1e-6);
     uni_value *config = NULL;
-    assert_int_equal(uni_loss_get_config(loss, &config, NULL), UNI_EUNSUPPORTED);
+    assert_int_equal(uni__loss_get_config(loss, &config, NULL), UNI_EUNSUPPORTED);
     uni_loss_free(loss);
     uni_tape_free(tape);
 }
@@ -305,8 +306,8 @@ static void test_configs(void **state)
     assert_string_equal(uni_dict_get_string(value, "class_name", ""), "BinaryCrossentropy");
     assert_string_equal(uni_dict_get_string(value, "module", ""), "keras.losses");
     assert_int_equal(uni__loss_from_value(&again, value, NULL), 0);
-    assert_string_equal(uni_loss_name(again), "mine");
-    assert_int_equal(uni_loss_reduction(again), UNI_REDUCTION_NONE);
+    assert_string_equal(uni__loss_name(again), "mine");
+    assert_int_equal(uni__loss_reduction(again), UNI_REDUCTION_NONE);
     assert_int_equal(uni__loss_to_value(again, &second, NULL), 0);
     assert_true(uni_value_equal(value, second));
     uni_loss_free(loss);

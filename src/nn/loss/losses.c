@@ -1,12 +1,14 @@
 /*
- * losses.c - losses by name, their reductions, and the two helpers of custom loops
+ * losses.c - losses by name, their reductions, and two helpers for custom loops
  * (compute_average_loss, scale_regularization_loss).
  *
- * A loss is a kind of uni_op_loss with its setting, or a function of the user's. The operation
- * reduces exactly the last axis; weights and reductions come after it, with Keras's rule that
- * weights have the rank of the per-sample values (no silent broadcast of (batch) along another
- * axis). Losses are const once made: any thread, each with its own tape.
+ * A loss is a kind of uni_op_loss with its setting, or a user function. The operation reduces
+ * exactly the last axis; weights and reductions follow, with Keras's rule that weights have the
+ * rank of the per-sample values (no silent broadcast of (batch) along another axis). Losses are
+ * const once created: any thread, each with its own tape.
  */
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "nn/loss/loss.h"
 
 #include <math.h>
@@ -15,6 +17,7 @@
 
 #include "base/log.h"
 #include "tensor/update.h"
+#include "base/options.h"
 
 struct loss_class {
     uni_loss_kind kind, logits_kind;
@@ -43,7 +46,7 @@ static const struct loss_class classes[] = {
 #define NUM_CLASSES (sizeof classes / sizeof classes[0])
 
 struct uni_loss {
-    const struct loss_class *class_; /* NULL: the user's own */
+    const struct loss_class *class_; /* NULL: user-defined */
     char *name;
     uni_reduction reduction;
     bool from_logits;
@@ -52,7 +55,7 @@ struct uni_loss {
     void *context;
 };
 
-/* ---- making ---- */
+/* ---- constructors ---- */
 
 static const struct loss_class *find(const char *name)
 {
@@ -116,9 +119,8 @@ static int make(uni_loss **out, const char *name, uni_error *err)
 
 int uni_loss_new(uni_loss **out, const char *name, const uni_loss_options *options, uni_error *err)
 {
-    uni_loss_options none = { 0 };
-    options = options != NULL ? options : &none;
     *out = NULL;
+    UNI__OPTIONS(uni_loss_options, options, name, err);
     const struct loss_class *class_ = name != NULL ? find(name) : NULL;
     if (class_ == NULL)
         return unknown(name != NULL ? name : "", err);
@@ -156,12 +158,12 @@ void uni_loss_free(uni_loss *loss)
     free(loss);
 }
 
-const char *uni_loss_name(const uni_loss *loss)
+const char *uni__loss_name(const uni_loss *loss)
 {
     return loss->name;
 }
 
-uni_reduction uni_loss_reduction(const uni_loss *loss)
+uni_reduction uni__loss_reduction(const uni_loss *loss)
 {
     return loss->reduction;
 }
@@ -184,7 +186,7 @@ static uni_tensor *compute(const uni_loss *loss, uni_tape *tape, uni_tensor *tar
                        prediction, parameter);
 }
 
-/* Weights of the values' rank (dimensions equal or 1), (), or with one more axis of 1. */
+/* Accepts weights of the values' rank (dimensions equal or 1), (), or with one extra axis of 1. */
 static uni_tensor *apply_weights(uni_tape *tape, uni_tensor *values, uni_tensor *weights)
 {
     if (weights == NULL || values == NULL)
@@ -196,12 +198,12 @@ static uni_tensor *apply_weights(uni_tape *tape, uni_tensor *values, uni_tensor 
     for (int i = 0; fits && weights_ndim > 0 && i < ndim; i++)
         fits = weights_shape[i] == shape[i] || weights_shape[i] == 1;
     if (!fits) {
-        char a[UNI_SHAPE_TEXT_SIZE], b[UNI_SHAPE_TEXT_SIZE];
+        char a[UNI__SHAPE_TEXT_SIZE], b[UNI__SHAPE_TEXT_SIZE];
         return uni_tape_fail(tape, UNI_ESHAPE,
                              "sample weights %s do not fit losses %s: give them the same number of "
                              "axes, with 1 where one weight is for all",
-                             uni_shape_text(a, weights_ndim, weights_shape),
-                             uni_shape_text(b, ndim, shape));
+                             uni__shape_text(a, weights_ndim, weights_shape),
+                             uni__shape_text(b, ndim, shape));
     }
     weights = uni_op_cast(tape, weights, UNI_F32);
     if (column)
@@ -214,9 +216,9 @@ uni_tensor *uni_loss_per_example(const uni_loss *loss, uni_tape *tape, uni_tenso
 {
     if (target == NULL || prediction == NULL)
         return NULL;
-    uni_tape_enter(tape, loss->name);
+    uni__tape_enter(tape, loss->name);
     uni_tensor *values = apply_weights(tape, compute(loss, tape, target, prediction), weights);
-    uni_tape_leave(tape);
+    uni__tape_leave(tape);
     *uni__tape_per_example(tape) = values;
     return values;
 }
@@ -228,7 +230,7 @@ uni_tensor *uni_loss_call(const uni_loss *loss, uni_tape *tape, uni_tensor *targ
 {
     bool averages = loss->reduction == UNI_REDUCTION_AUTO ||
                     loss->reduction == UNI_REDUCTION_SUM_OVER_BATCH_SIZE;
-    if (averages && uni_tape_step(tape)->sync != NULL)
+    if (averages && uni__tape_step(tape)->sync != NULL)
         return uni_tape_fail(
             tape, UNI_EINVAL,
             "%s: under a strategy the reduction %s is refused, because it would divide by this "
@@ -249,7 +251,7 @@ uni_tensor *uni_compute_average_loss(uni_tape *tape, uni_tensor *per_example, un
 {
     if (per_example == NULL)
         return NULL;
-    char text[UNI_SHAPE_TEXT_SIZE];
+    char text[UNI__SHAPE_TEXT_SIZE];
     int ndim = uni_tensor_ndim(per_example);
     const int64_t *shape = uni_tensor_shape(per_example);
     if (ndim == 0)
@@ -268,7 +270,7 @@ uni_tensor *uni_compute_average_loss(uni_tape *tape, uni_tensor *per_example, un
         uni__warn("compute_average_loss: the per-example loss is %s, so the sum over each example "
                   "is not divided by its %lld elements; "
                   "divide the loss by %lld first to average over them",
-                  uni_shape_text(text, ndim, shape), elements, elements);
+                  uni__shape_text(text, ndim, shape), elements, elements);
     }
     uni_tensor *weighted = apply_weights(tape, per_example, weights);
     *uni__tape_per_example(tape) = weighted;
@@ -284,41 +286,41 @@ static bool near(double a, double b, double rounding)
 }
 
 /* What the loss per example was divided by, when `value` is what came of it. */
-static uni_loss_division division_of(double value, double sum, double mine, double global,
-                                     int num_replicas, double rounding)
+static uni__loss_division division_of(double value, double sum, double mine, double global,
+                                      int num_replicas, double rounding)
 {
     double replicas = num_replicas;
     if (near(value, sum / global, rounding))
-        return UNI_LOSS_DIVISION_RIGHT;
+        return UNI__LOSS_DIVISION_RIGHT;
     if (near(value, sum / mine, rounding))
-        return UNI_LOSS_DIVISION_BY_REPLICA;
+        return UNI__LOSS_DIVISION_BY_REPLICA;
     bool twice = near(value, sum / global / global, rounding) ||
                  near(value, sum / global / mine, rounding) ||
                  (num_replicas > 1 && near(value, sum / global / replicas, rounding));
-    return twice ? UNI_LOSS_DIVISION_TWICE : UNI_LOSS_DIVISION_UNKNOWN;
+    return twice ? UNI__LOSS_DIVISION_TWICE : UNI__LOSS_DIVISION_UNKNOWN;
 }
 
-uni_loss_division uni_loss_check_division(uni_tape *tape, const uni_tensor *loss,
-                                          int64_t global_batch_size, int num_replicas)
+uni__loss_division uni__loss_check_division(uni_tape *tape, const uni_tensor *loss,
+                                            int64_t global_batch_size, int num_replicas)
 {
     const uni_tensor *each = *uni__tape_per_example(tape);
     if (each == NULL || loss == NULL || uni_tensor_ndim(each) == 0 || global_batch_size < 2)
-        return UNI_LOSS_DIVISION_UNKNOWN;
+        return UNI__LOSS_DIVISION_UNKNOWN;
     double sum = 0, global = (double)global_batch_size, value = uni_tensor_scalar(loss);
     double mine = (double)uni_tensor_dim(each, 0);
     for (size_t i = 0; i < uni_tensor_count(each); i++)
         sum += (double)((const float *)uni_tensor_data(each))[i];
     if (sum == 0 || mine < 1)
-        return UNI_LOSS_DIVISION_UNKNOWN;
-    uni_loss_division how = division_of(value, sum, mine, global, num_replicas, 0);
+        return UNI__LOSS_DIVISION_UNKNOWN;
+    uni__loss_division how = division_of(value, sum, mine, global, num_replicas, 0);
     const uni__penalty *penalty = uni__tape_penalty(tape);
-    if (how != UNI_LOSS_DIVISION_UNKNOWN || penalty->value == NULL)
+    if (how != UNI__LOSS_DIVISION_UNKNOWN || penalty->value == NULL)
         return how;
-    /* With regularisation: what is left without it. */
+    /* With regularisation: what remains without it. */
     double rest = value - uni_tensor_scalar(penalty->value);
     how = division_of(rest, sum, mine, global, num_replicas, 3e-7 * fabs(value));
-    bool often = how == UNI_LOSS_DIVISION_RIGHT && !penalty->scaled && num_replicas > 1;
-    return often ? UNI_LOSS_PENALTY_UNSCALED : how;
+    bool often = how == UNI__LOSS_DIVISION_RIGHT && !penalty->scaled && num_replicas > 1;
+    return often ? UNI__LOSS_PENALTY_UNSCALED : how;
 }
 
 uni_tensor *uni_scale_regularization_loss(uni_tape *tape, uni_tensor *loss, int num_replicas)
@@ -341,7 +343,7 @@ static const char *reduction_name(uni_reduction reduction)
                                             : "sum_over_batch_size";
 }
 
-int uni_loss_get_config(const uni_loss *loss, uni_value **out, uni_error *err)
+int uni__loss_get_config(const uni_loss *loss, uni_value **out, uni_error *err)
 {
     *out = NULL;
     if (loss->class_ == NULL)
@@ -374,11 +376,11 @@ int uni__loss_to_value(const uni_loss *loss, uni_value **out, uni_error *err)
 {
     uni_value *config = NULL;
     *out = NULL;
-    UNI_TRY(uni_loss_get_config(loss, &config, err));
+    UNI_TRY(uni__loss_get_config(loss, &config, err));
     return uni__object_new(out, "keras.losses", loss->class_->class_name, config, err);
 }
 
-/* Options that we do not have must be at their default. */
+/* Options that are not supported must have their default. */
 static int refuse_others(const char *class_name, const uni_value *config, uni_error *err)
 {
     int64_t axis = uni_dict_get_int(config, "axis", -1);
@@ -392,8 +394,8 @@ static int refuse_others(const char *class_name, const uni_value *config, uni_er
     return 0;
 }
 
-int uni_loss_from_config(uni_loss **out, const char *class_name, const uni_value *config,
-                         uni_error *err)
+int uni__loss_from_config(uni_loss **out, const char *class_name, const uni_value *config,
+                          uni_error *err)
 {
     *out = NULL;
     UNI_TRY(refuse_others(class_name, config, err));
@@ -430,6 +432,6 @@ int uni__loss_from_value(uni_loss **out, const uni_value *value, uni_error *err)
     if (name == NULL)
         return uni_error_set(err, UNI_EFORMAT,
                              "a loss must be a name or an object with a class_name");
-    return config != NULL ? uni_loss_from_config(out, name, config, err)
+    return config != NULL ? uni__loss_from_config(out, name, config, err)
                           : uni_loss_new(out, name, NULL, err);
 }

@@ -1,9 +1,11 @@
 /*
- * metric.c - metrics: by name, their life, and what is the same for all of them. The arithmetic is
- * in metric_mean.c, metric_count.c and metric_auc.c, configs in metric_config.c. A metric belongs
- * to one thread at a time.
+ * metric.c - metrics: by name, their life cycle, and what all of them share. metric_mean.c,
+ * metric_count.c and metric_auc.c have the arithmetic, metric_config.c the configs. A metric
+ * belongs to one thread at a time.
  */
+#include "nn/shared.h"
 #include "nn/loss/metric.h"
+#include "base/options.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -40,7 +42,7 @@ const uni__metric_class *uni__metric_find(const char *name, uni_error *err)
     return NULL;
 }
 
-/* ---- life ---- */
+/* ---- life cycle ---- */
 
 static int read_average(enum uni__average *out, const char *name, uni_error *err)
 {
@@ -68,7 +70,7 @@ int uni__metric_make(uni_metric **out, const uni__metric_class *class_, const ch
     }
     metric->class_ = class_;
     metric->name = copy;
-    metric->settings = *settings; /* thresholds are taken */
+    metric->settings = *settings; /* takes ownership of the thresholds */
     int status = class_->start(metric, err);
     if (status < 0) {
         uni_metric_free(metric);
@@ -81,9 +83,8 @@ int uni__metric_make(uni_metric **out, const uni__metric_class *class_, const ch
 int uni_metric_new(uni_metric **out, const char *name, const uni_metric_options *options,
                    uni_error *err)
 {
-    uni_metric_options none = { 0 };
-    options = options != NULL ? options : &none;
     *out = NULL;
+    UNI__OPTIONS(uni_metric_options, options, from_logits, err);
     const uni__metric_class *class_ = uni__metric_find(name != NULL ? name : "", err);
     if (class_ == NULL)
         return UNI_ENOTFOUND;
@@ -107,7 +108,7 @@ int uni_metric_new(uni_metric **out, const char *name, const uni_metric_options 
         return uni_error_set(err, UNI_EINVAL,
                              "metric %s: k (%d), beta (%g) and num_classes (%d) must be positive",
                              class_->name, settings.k, (double)settings.beta, settings.num_classes);
-    if (settings.k > 0 && !top_k) /* of those, by their rank alone */
+    if (settings.k > 0 && !top_k) /* these select by rank alone */
         settings.threshold = options->threshold != 0 ? settings.threshold : -INFINITY;
     UNI_TRY(read_average(&settings.average, options->average, err));
     return uni__metric_make(out, class_, options->name, &settings, err);
@@ -136,12 +137,12 @@ void uni_metric_free(uni_metric *metric)
     free(metric);
 }
 
-const char *uni_metric_name(const uni_metric *metric)
+const char *uni__metric_name(const uni_metric *metric)
 {
     return metric->name;
 }
 
-uni_metric *uni_metric_copy(const uni_metric *metric)
+uni_metric *uni__metric_copy(const uni_metric *metric)
 {
     uni__metric_settings settings = metric->settings;
     if (settings.thresholds != NULL) {
@@ -178,23 +179,23 @@ void uni_metric_reset(uni_metric *metric)
     memset(metric->state, 0, metric->size * sizeof *metric->state);
 }
 
-double *uni_metric_state(uni_metric *metric, size_t *size)
+double *uni__metric_state(uni_metric *metric, size_t *size)
 {
     if (size != NULL)
         *size = metric->size;
     return metric->state;
 }
 
-void uni_metric_merge(uni_metric *into, const uni_metric *from)
+void uni__metric_merge(uni_metric *into, const uni_metric *from)
 {
-    /* One of them may have learnt its number of classes before the other. */
+    /* One of them may have determined its number of classes before the other. */
     if (into->size != from->size && uni__metric_resize(into, from->size, NULL) < 0)
         return;
     for (size_t i = 0; i < into->size; i++)
         into->state[i] += from->state[i];
 }
 
-/* ---- using ---- */
+/* ---- use ---- */
 
 int uni_metric_update(uni_metric *metric, const uni_tensor *target, const uni_tensor *prediction,
                       const uni_tensor *weights, uni_error *err)
@@ -204,8 +205,9 @@ int uni_metric_update(uni_metric *metric, const uni_tensor *target, const uni_te
 
 void uni_metric_update_value(uni_metric *metric, double value, double weight)
 {
+    /* Applies only to metrics that keep (sum, count). */
     if (metric->size != 2)
-        return; /* only those that keep (sum, count) */
+        return;
     metric->state[0] += value * weight;
     metric->state[1] += weight;
 }
@@ -217,39 +219,21 @@ size_t uni__metric_one(double value, double *values, size_t max)
     return 1;
 }
 
-size_t uni_metric_values(const uni_metric *metric, double *values, size_t max)
+size_t uni__metric_values(const uni_metric *metric, double *values, size_t max)
 {
     return metric->class_->values(metric, values, max);
 }
 
 double uni_metric_result(const uni_metric *metric)
 {
-    size_t count = uni_metric_values(metric, NULL, 0);
+    size_t count = uni__metric_values(metric, NULL, 0);
     double few[32], *values = count <= 32 ? few : malloc(count * sizeof *values), sum = 0;
     if (values == NULL)
         return NAN;
-    uni_metric_values(metric, values, count);
+    uni__metric_values(metric, values, count);
     for (size_t i = 0; i < count; i++)
         sum += values[i];
     if (values != few)
         free(values);
-    return sum / (double)count; /* of several results: their mean */
-}
-
-double uni_metric_call(uni_metric *metric, const uni_tensor *target, const uni_tensor *prediction,
-                       const uni_tensor *weights, uni_error *err)
-{
-    return uni_metric_update(metric, target, prediction, weights, err) < 0
-               ? NAN
-               : uni_metric_result(metric);
-}
-
-double uni_accuracy(const uni_tensor *target, const uni_tensor *prediction)
-{
-    uni_metric *metric = NULL;
-    double result = NAN;
-    if (uni_metric_new(&metric, "accuracy", NULL, NULL) == 0)
-        result = uni_metric_call(metric, target, prediction, NULL, NULL);
-    uni_metric_free(metric);
-    return result;
+    return sum / (double)count; /* several results: their mean */
 }

@@ -3,9 +3,9 @@
  * evenly spaced thresholds.
  *
  * State: four vectors of num_thresholds: true positives, false positives, true negatives, false
- * negatives. A score belongs to a bucket between two thresholds (computed in float32 as Keras does,
- * so that ties fall the same way), and counts as positive at all thresholds below. A metric belongs
- * to one thread at a time.
+ * negatives. A score belongs to a bucket between two thresholds (computed in float32 like Keras, so
+ * that ties fall the same way) and counts as positive at all thresholds below. A metric belongs to
+ * one thread at a time.
  */
 #include <math.h>
 

@@ -1,10 +1,11 @@
 /*
- * metric_config.c - metrics as Keras's configs and back. Settings that we have not are refused by
- * name. Any thread.
+ * metric_config.c - metrics to and from Keras's configs. Unsupported settings are rejected by name.
+ * Any thread.
  */
 #include <math.h>
 #include <stdlib.h>
 
+#include "nn/shared.h"
 #include "nn/loss/metric.h"
 
 static const char *const averages[] = { "macro", "micro", "weighted",
@@ -111,8 +112,8 @@ int uni__metric_to_value(const uni_metric *metric, uni_value **out, uni_error *e
 {
     uni_value *config = NULL;
     *out = NULL;
-    if (metric->class_ ==
-        &uni__mean_metrics[0]) { /* "accuracy" has no class that would do the same */
+    /* "accuracy": no class does the same. */
+    if (metric->class_ == &uni__mean_metrics[0]) {
         *out = uni_value_string("accuracy");
         return *out != NULL
                    ? 0
@@ -218,8 +219,8 @@ static int read_settings(uni__metric_settings *settings, const char *class_name,
     return precision ? read_thresholds(settings, uni_dict_get(config, "thresholds"), err) : 0;
 }
 
-int uni_metric_from_config(uni_metric **out, const char *class_name, const uni_value *config,
-                           uni_error *err)
+int uni__metric_from_config(uni_metric **out, const char *class_name, const uni_value *config,
+                            uni_error *err)
 {
     *out = NULL;
     const uni__metric_class *class_ = uni__metric_find(class_name, err);
@@ -244,6 +245,6 @@ int uni__metric_from_value(uni_metric **out, const uni_value *value, uni_error *
     if (name == NULL)
         return uni_error_set(err, UNI_EFORMAT,
                              "a metric must be a name or an object with a class_name");
-    return config != NULL ? uni_metric_from_config(out, name, config, err)
+    return config != NULL ? uni__metric_from_config(out, name, config, err)
                           : uni_metric_new(out, name, &(uni_metric_options){ .name = name }, err);
 }

@@ -3,13 +3,14 @@
  * matrix.
  *
  * States, as in Keras: precision (true positives, false positives) and recall (true positives,
- * false negatives) for each threshold; F-beta (true positives, false positives, false negatives,
- * weight) for each class, or once for "micro"; the confusion matrix row by row (target,
- * prediction). All add up. A metric belongs to one thread at a time.
+ * false negatives) per threshold; F-beta (true positives, false positives, false negatives, weight)
+ * per class, or once for "micro"; the confusion matrix by rows (target, prediction). All add up. A
+ * metric belongs to one thread at a time.
  */
 #include <math.h>
 #include <string.h>
 
+#include "tensor/shared.h"
 #include "nn/loss/metric.h"
 
 static double ratio(double part, double whole)
@@ -29,7 +30,8 @@ static int start_thresholds(uni_metric *metric, uni_error *err)
     return uni__metric_resize(metric, 2 * num_thresholds(metric), err);
 }
 
-/* Among the k largest of its row (the first ones when equal), as top_k picks them. */
+/* True if the element is among the k largest of its row (ties: the first ones), as top_k picks
+ * them. */
 static bool is_picked(const float *row, size_t count, size_t index, int k)
 {
     int before = 0;
@@ -38,8 +40,8 @@ static bool is_picked(const float *row, size_t count, size_t index, int k)
     return before < k;
 }
 
-/* Counts true positives in state[t], and in state[T + t] what was predicted (precision) or present
- * (recall) and is not one. */
+/* Counts true positives in state[t], and in state[T + t] those predicted (precision) or present
+ * (recall) that are not. */
 static int update_thresholds(uni_metric *metric, const uni_tensor *target,
                              const uni_tensor *prediction, const uni_tensor *weights,
                              uni_error *err)
@@ -101,7 +103,7 @@ static int start_fbeta(uni_metric *metric, uni_error *err)
     return uni__metric_resize(metric, 4 * classes, err);
 }
 
-/* Without num_classes the first batch says how many columns there are. */
+/* Without num_classes, the first batch determines the number of columns. */
 static int fit_classes(uni_metric *metric, size_t columns, uni_error *err)
 {
     if (metric->settings.average == UNI__AVERAGE_MICRO || columns == num_classes(metric))
@@ -129,7 +131,7 @@ static int update_fbeta(uni_metric *metric, const uni_tensor *target, const uni_
         float largest =
             metric->settings.by_argmax && rows.cols > 0 ? p[uni__argmax(p, rows.cols)] : 0;
         for (size_t i = 0; i < rows.cols; i++) {
-            /* all zeros are no prediction */
+            /* All zeros means no prediction. */
             bool predicted = metric->settings.by_argmax ? p[i] >= largest && fabsf(p[i]) > 1e-9f
                                                         : p[i] > metric->settings.threshold;
             bool positive = uni__rows_target(&rows, row * rows.cols + i) != 0;
@@ -182,7 +184,7 @@ static int start_matrix(uni_metric *metric, uni_error *err)
     return uni__metric_resize(metric, (size_t)classes * (size_t)classes, err);
 }
 
-/* How the class numbers are written in a tensor of a confusion matrix. */
+/* How a confusion matrix's tensor represents class numbers. */
 enum writing { NUMBERS, ONE_HOT, SCORE };
 
 static enum writing writing_of(const uni_tensor *tensor, int classes)
@@ -223,12 +225,12 @@ static int visit_pairs(const char *name, const uni_tensor *target, const uni_ten
                  writing = writing_of(prediction, classes);
     size_t samples = uni_tensor_count(target) / (target_writing == ONE_HOT ? (size_t)classes : 1);
     if (uni_tensor_count(prediction) / (writing == ONE_HOT ? (size_t)classes : 1) != samples) {
-        char a[UNI_SHAPE_TEXT_SIZE], b[UNI_SHAPE_TEXT_SIZE];
+        char a[UNI__SHAPE_TEXT_SIZE], b[UNI__SHAPE_TEXT_SIZE];
         return uni_error_set(
             err, UNI_ESHAPE,
             "%s of %d classes: targets of shape %s do not fit predictions of shape %s", name,
-            classes, uni_shape_text(a, uni_tensor_ndim(target), uni_tensor_shape(target)),
-            uni_shape_text(b, uni_tensor_ndim(prediction), uni_tensor_shape(prediction)));
+            classes, uni__shape_text(a, uni_tensor_ndim(target), uni_tensor_shape(target)),
+            uni__shape_text(b, uni_tensor_ndim(prediction), uni_tensor_shape(prediction)));
     }
     for (size_t i = 0; i < samples; i++) {
         double is = class_at(target, target_writing, i, classes, threshold);
@@ -266,7 +268,7 @@ static int update_matrix(uni_metric *metric, const uni_tensor *target, const uni
                          const uni_tensor *weights, uni_error *err)
 {
     int classes = metric->settings.num_classes;
-    size_t samples = 0; /* a first look, so that a bad label changes nothing */
+    size_t samples = 0; /* checks everything first, so that a bad label changes nothing */
     UNI_TRY(visit_pairs(metric->name, target, prediction, classes, metric->settings.threshold,
                         pass_pair, &samples, err));
     if (weights != NULL &&
@@ -286,29 +288,6 @@ static size_t matrix_values(const uni_metric *metric, double *values, size_t max
         total += metric->state[i];
     }
     return uni__metric_one(ratio(hits, total), values, max);
-}
-
-struct counts {
-    int64_t *counts;
-    size_t classes;
-};
-
-static void add_count(void *context, size_t sample, size_t target, size_t prediction)
-{
-    const struct counts *to = context;
-    to->counts[target * to->classes + prediction]++;
-}
-
-int uni_confusion_matrix(const uni_tensor *target, const uni_tensor *prediction, int num_classes_,
-                         int64_t *counts, uni_error *err)
-{
-    if (num_classes_ < 1)
-        return uni_error_set(err, UNI_EINVAL, "a confusion matrix has at least one class, got %d",
-                             num_classes_);
-    struct counts to = { counts, (size_t)num_classes_ };
-    memset(counts, 0, to.classes * to.classes * sizeof *counts);
-    return visit_pairs("a confusion matrix", target, prediction, num_classes_, 0.5f, add_count, &to,
-                       err);
 }
 
 const uni__metric_class uni__count_metrics[] = {

@@ -1,16 +1,16 @@
 /*
  * metric_mean.c - metrics that are the mean of a value per row: accuracies, errors,
- * cross-entropies, and Mean, Sum themselves.
+ * cross-entropies, and Mean and Sum themselves.
  *
  * State: (sum, count). The value of a sample is the mean of its rows' values; weights multiply
- * both, as in Keras's Mean. Rows are computed in double, plainly. A metric belongs to one thread at
- * a time.
+ * both, as in Keras's Mean. Rows are computed in double. A metric belongs to one thread at a time.
  */
 #include <math.h>
 
+#include "tensor/shared.h"
 #include "nn/loss/metric.h"
 
-/* Keras's, in float32: the loss and the metric of one name clip alike. */
+/* Keras's values in float32: the loss and the metric of one name clip alike. */
 #define EPSILON ((double)1e-7f)
 #define ALMOST_ONE ((double)(1.0f - 1e-7f))
 
@@ -26,7 +26,7 @@ static double binary_accuracy(const uni_metric *metric, const uni__rows *rows, s
     return (double)hits / (double)rows->cols;
 }
 
-/* Keras's class Accuracy: how many numbers of the row are equal. */
+/* Keras's class Accuracy: the fraction of equal numbers in the row. */
 static double equality(const uni_metric *metric, const uni__rows *rows, size_t row)
 {
     size_t hits = 0, first = row * rows->cols;
@@ -78,7 +78,7 @@ static double absolute_error(const uni_metric *metric, const uni__rows *rows, si
     return sum / (double)rows->cols;
 }
 
-/* NaN stays. */
+/* NaN stays NaN. */
 static double clip_to(double p, double most)
 {
     return p < EPSILON ? EPSILON : p > most ? most : p;
@@ -134,8 +134,9 @@ static double sparse_crossentropy(const uni_metric *metric, const uni__rows *row
 {
     const float *x = rows->prediction + row * rows->cols;
     double label = uni__rows_target(rows, row), sum = 0;
+    /* The loss of the same step names the label. */
     if (!(label >= 0 && label < (double)rows->cols))
-        return NAN; /* the loss of the same step says which label it was */
+        return NAN;
     if (metric->settings.from_logits)
         return log_sum_exp(x, rows->cols) - (double)x[(size_t)label];
     for (size_t i = 0; i < rows->cols; i++)
@@ -160,7 +161,7 @@ static double hinge_mean(const uni__rows *rows, size_t row, bool squared)
     for (size_t i = row * rows->cols; i < (row + 1) * rows->cols; i++) {
         double t = uni__rows_target(rows, i);
         double value = 1 - (rows->zero_one ? 2 * t - 1 : t) * (double)rows->prediction[i];
-        value = value < 0 ? 0 : value; /* NaN stays */
+        value = value < 0 ? 0 : value; /* NaN stays NaN */
         sum += squared ? value * value : value;
     }
     return sum / (double)rows->cols;
@@ -181,11 +182,30 @@ static double value(const uni_metric *metric, const uni__rows *rows, size_t row)
     return (double)rows->prediction[row];
 }
 
-/* ---- adding up ---- */
+/* ---- accumulation ---- */
 
 static int start(uni_metric *metric, uni_error *err)
 {
     return uni__metric_resize(metric, 2, err);
+}
+
+/* Of predictions (batch) each row would be one class, which is always the right one. */
+static int check_classes(const uni_metric *metric, uni__row_value row_value,
+                         const uni_tensor *prediction, uni_error *err)
+{
+    static const uni__row_value of_classes[] = {
+        categorical_accuracy,     sparse_accuracy,     top_k,        sparse_top_k,
+        categorical_crossentropy, sparse_crossentropy, kl_divergence
+    };
+    char shape[UNI__SHAPE_TEXT_SIZE];
+    for (size_t i = 0; i < sizeof of_classes / sizeof of_classes[0]; i++)
+        if (row_value == of_classes[i] && prediction && uni_tensor_ndim(prediction) < 2)
+            return uni_error_set(
+                err, UNI_ESHAPE,
+                "metric %s: predictions of shape %s have no axis of classes: give (batch, classes)",
+                metric->name,
+                uni__shape_text(shape, uni_tensor_ndim(prediction), uni_tensor_shape(prediction)));
+    return 0;
 }
 
 static int add_rows(uni_metric *metric, uni__row_value row_value, enum uni__metric_layout layout,
@@ -193,6 +213,7 @@ static int add_rows(uni_metric *metric, uni__row_value row_value, enum uni__metr
                     const uni_tensor *weights, uni_error *err)
 {
     uni__rows rows;
+    UNI_TRY(check_classes(metric, row_value, prediction, err));
     UNI_TRY(uni__rows_open(&rows, metric, layout, target, prediction, weights, err));
     if (row_value == hinge || row_value == squared_hinge) {
         rows.zero_one = true;

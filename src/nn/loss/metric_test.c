@@ -1,7 +1,8 @@
 /*
- * metric_test.c - metrics against the numbers of real Keras (tests/reference/metrics) over three
- * batches, their states too; merging, copies, functional forms, bad input, configs.
+ * metric_test.c - metrics against numbers from real Keras (tests/reference/metrics) over three
+ * batches, including their states; merging, copies, functional forms, bad input, configs.
  */
+#include "nn/shared.h"
 #include "nn/layers/reference.h"
 #include "nn/loss/loss.h"
 
@@ -33,7 +34,7 @@ static int add_batch(uni_metric *metric, const reference *file, uni_tape *tape, 
 static void check_state(const reference *file, const char *name, uni_metric *metric, int batch)
 {
     size_t size = 0, at = 0;
-    const double *state = uni_metric_state(metric, &size);
+    const double *state = uni__metric_state(metric, &size);
     for (int i = 0;; i++) {
         char key[32];
         snprintf(key, sizeof key, "state.%d.%%d", batch);
@@ -56,10 +57,10 @@ static void check_result(const reference *file, const char *name, uni_metric *me
 {
     reference_array want = reference_get(file, "result.%d", batch);
     double values[64];
-    size_t count = uni_metric_values(metric, values, 64);
+    size_t count = uni__metric_values(metric, values, 64);
     const double *got = values;
     if (strcmp(name, "confusion_matrix.safetensors") == 0)
-        got = uni_metric_state(metric, &count);
+        got = uni__metric_state(metric, &count);
     assert_int_equal(count, want.count);
     for (size_t i = 0; i < count; i++)
         if (fabs(got[i] - (double)((const float *)want.data)[i]) > TOLERANCE)
@@ -67,16 +68,16 @@ static void check_result(const reference *file, const char *name, uni_metric *me
                      got[i], (double)((const float *)want.data)[i]);
 }
 
-/* One metric over all batches, and one a batch merged: what replicas do. */
+/* One metric over all batches against one per batch, merged, as replicas do. */
 static void check_merged(const reference *file, const char *name, uni_tape *tape,
                          const uni_metric *metric, uni_error *err)
 {
-    uni_metric *sum = uni_metric_copy(metric);
+    uni_metric *sum = uni__metric_copy(metric);
     for (int batch = 0; batch < 3; batch++) {
-        uni_metric *part = uni_metric_copy(metric);
+        uni_metric *part = uni__metric_copy(metric);
         uni_tape_begin(tape, NULL);
         assert_int_equal(add_batch(part, file, tape, batch, err), 0);
-        uni_metric_merge(sum, part);
+        uni__metric_merge(sum, part);
         uni_metric_free(part);
     }
     check_result(file, name, sum, 2);
@@ -92,7 +93,7 @@ static int check_file(const char *name, uni_tape *tape)
     uni_value *config = reference_json(&file, "config");
     uni_metric *metric = NULL;
     uni_error err = { 0 };
-    if (uni_metric_from_config(&metric, reference_text(&file, "metric"), config, &err) < 0)
+    if (uni__metric_from_config(&metric, reference_text(&file, "metric"), config, &err) < 0)
         fail_msg("%s: %s", name, err.message);
     for (int round = 0; round < 2; round++) { /* the second after a reset */
         assert_true(uni_metric_result(metric) == 0);
@@ -146,7 +147,7 @@ static void expect_name(const char *name, const char *expected)
 {
     uni_metric *metric = NULL;
     assert_int_equal(uni_metric_new(&metric, name, NULL, NULL), 0);
-    assert_string_equal(uni_metric_name(metric), expected);
+    assert_string_equal(uni__metric_name(metric), expected);
     assert_true(uni_metric_result(metric) == 0);
     uni_metric_free(metric);
 }
@@ -201,35 +202,49 @@ static void test_accuracy_by_shapes(void **state)
     assert_float_equal(one("accuracy", tape, &numbers, &rows, NULL), 0.5, 1e-12);
     assert_float_equal(one("accuracy", tape, &binary, &column_scores, NULL), 0.75, 1e-12);
     uni_tape_begin(tape, NULL);
-    assert_float_equal(
-        uni_accuracy(uni_tape_input_column(tape, &numbers), uni_tape_input_column(tape, &rows)),
-        0.5, 1e-12);
-    int64_t counts[4];
-    assert_int_equal(uni_confusion_matrix(uni_tape_input_column(tape, &binary),
-                                          uni_tape_input_column(tape, &column_scores), 2, counts,
-                                          NULL),
+    uni_metric *matrix = NULL;
+    size_t size = 0;
+    assert_int_equal(uni_metric_new(&matrix, "confusion_matrix",
+                                    &(uni_metric_options){ .num_classes = 2 }, NULL),
                      0);
-    assert_int_equal(counts[0], 2);
-    assert_int_equal(counts[1], 1);
-    assert_int_equal(counts[3], 1);
+    assert_int_equal(uni_metric_update(matrix, uni_tape_input_column(tape, &binary),
+                                       uni_tape_input_column(tape, &column_scores), NULL, NULL),
+                     0);
+    const double *counts = uni__metric_state(matrix, &size);
+    assert_int_equal(size, 4);
+    assert_true(counts[0] == 2 && counts[1] == 1 && counts[2] == 0 && counts[3] == 1);
+    uni_metric_free(matrix);
 
     uni_error err = { 0 };
     assert_true(isnan(one("mse", tape, &numbers, &column_scores, &err)));
     assert_int_equal(err.code, UNI_ESHAPE);
     assert_non_null(strstr(err.message, "(2,)"));
     assert_non_null(strstr(err.message, "(4, 1)"));
+    /* It was 1.0, whatever the numbers are. */
+    uni_column flat = uni_column_view(UNI_F32, 1, four, scores),
+               flat_hot = uni_column_view(UNI_F32, 1, four, one_hot);
+    static const char *const of_classes[] = { "categorical_accuracy", "categorical_crossentropy",
+                                              "kl_divergence", "top_k_categorical_accuracy" };
+    for (size_t i = 0; i < sizeof of_classes / sizeof of_classes[0]; i++) {
+        assert_true(isnan(one(of_classes[i], tape, &flat_hot, &flat, &err)));
+        assert_non_null(strstr(err.message, "no axis of classes"));
+    }
+    assert_float_equal(one("binary_accuracy", tape, &binary, &flat, NULL), 0.75, 1e-12);
     const int64_t bad[] = { 0, 7 };
     uni_column out_of_range = uni_column_view(UNI_I64, 1, two, bad);
     uni_tape_begin(tape, NULL);
-    assert_int_equal(uni_confusion_matrix(uni_tape_input_column(tape, &out_of_range),
-                                          uni_tape_input_column(tape, &numbers), 3,
-                                          (int64_t[9]){ 0 }, &err),
+    assert_int_equal(uni_metric_new(&matrix, "confusion_matrix",
+                                    &(uni_metric_options){ .num_classes = 3 }, NULL),
+                     0);
+    assert_int_equal(uni_metric_update(matrix, uni_tape_input_column(tape, &out_of_range),
+                                       uni_tape_input_column(tape, &numbers), NULL, &err),
                      UNI_EINVAL);
+    uni_metric_free(matrix);
     assert_non_null(strstr(err.message, "class 7"));
     uni_tape_free(tape);
 }
 
-/* Images: a weight a sample counts for all pixels; a weight a pixel for its own. */
+/* Images: a weight per sample applies to all its pixels; a weight per pixel to that pixel. */
 static void test_weights_of_images(void **state)
 {
     uni_tape *tape = NULL;
@@ -277,7 +292,7 @@ static void test_values_and_own(void **state)
     double two = 2;
     assert_int_equal(
         uni_metric_new(&mean, "mean", &(uni_metric_options){ .name = "train_loss" }, NULL), 0);
-    assert_string_equal(uni_metric_name(mean), "train_loss");
+    assert_string_equal(uni__metric_name(mean), "train_loss");
     uni_metric_update_value(mean, 1, 1);
     uni_metric_update_value(mean, 4, 2);
     assert_float_equal(uni_metric_result(mean), 3, 1e-12);

@@ -1,7 +1,7 @@
 /*
- * names.c - see names.h. The distance is Damerau's (a swap of neighbours is one change) on letters
- * without case and underscores, so "binary_crosentropy" and "Binary Crossentorpy" both find their
- * way. Any thread.
+ * names.c - see names.h. The distance is Damerau's (swapped neighbours count as one change),
+ * ignoring case and underscores, so "binary_crosentropy" and "Binary Crossentorpy" both find their
+ * match. Any thread.
  */
 #include "nn/loss/names.h"
 
@@ -10,14 +10,14 @@
 
 #include "base/text.h"
 
-#define LONGEST 64 /* names that matter are shorter; of longer ones the beginning counts */
+#define LONGEST 64 /* relevant names are shorter; longer ones are truncated */
 
 static bool is_joint(char c)
 {
     return c == '_' || c == ' ' || c == '-' || c == '.';
 }
 
-/* Lower case, without joints; returns the length. */
+/* Lower case, without separators; returns the length. */
 static size_t squeeze(char out[LONGEST], const char *name)
 {
     size_t size = 0;
@@ -70,8 +70,8 @@ static size_t distance(const char *a, size_t a_size, const char *b, size_t b_siz
     return last[b_size];
 }
 
-/* The one of `names` with the fewest changed letters; NULL when none is close (more than about a
- * third differs). */
+/* The name with the fewest changed letters; NULL if none is close (more than about a third
+ * differs). */
 static const char *nearest_name(const char *name, const char *const *names, size_t count)
 {
     char wanted[LONGEST], candidate[LONGEST];
@@ -81,7 +81,7 @@ static const char *nearest_name(const char *name, const char *const *names, size
     for (size_t i = 0; i < count; i++) {
         size_t size = squeeze(candidate, names[i]);
         size_t changes = distance(wanted, wanted_size, candidate, size);
-        /* A beginning is close, too: "sparse_categorical" is meant for the one that goes on. */
+        /* A prefix is also close: "sparse_categorical" means the name that it begins. */
         if (wanted_size >= 4 && size > wanted_size && memcmp(wanted, candidate, wanted_size) == 0)
             changes = least(changes, 2);
         if (changes < best && changes < size) {

@@ -1,6 +1,6 @@
 /*
- * objects.c - the frame that Keras puts around a serialised object: {"module", "class_name",
- * "config", "registered_name"}. Any thread.
+ * objects.c - Keras's wrapper around a serialised object: {"module", "class_name", "config",
+ * "registered_name"}. Any thread.
  */
 #include "nn/loss/loss.h"
 
@@ -15,7 +15,7 @@ int uni__object_new(uni_value **out, const char *module, const char *class_name,
         status = UNI_ENOMEM;
         goto fail;
     }
-    status = uni_dict_take(object, "config", config); /* takes it, also when it fails */
+    status = uni_dict_take(object, "config", config); /* takes ownership, even on failure */
     if (status == 0)
         status = uni_dict_take(object, "module", uni_value_string(module));
     if (status == 0)

@@ -1,8 +1,9 @@
 /*
- * rows.c - targets, predictions and weights of a metric's update as rows: the checks that Keras's
- * metrics make (and those they leave out), any number type read as a double, weights broadcast as
- * Keras broadcasts them. No allocation. Any thread.
+ * rows.c - targets, predictions and weights of a metric's update as rows. Makes the checks of
+ * Keras's metrics and some that they leave out, reads any numeric type as double, and broadcasts
+ * weights as Keras does. No allocation. Any thread.
  */
+#include "tensor/shared.h"
 #include "nn/loss/metric.h"
 
 #include <math.h>
@@ -16,14 +17,14 @@ static bool is_number(uni_dtype dtype)
 static int refuse_shapes(const uni_metric *metric, const char *what, const uni_tensor *a,
                          const uni_tensor *prediction, uni_error *err)
 {
-    char first[UNI_SHAPE_TEXT_SIZE], second[UNI_SHAPE_TEXT_SIZE];
+    char first[UNI__SHAPE_TEXT_SIZE], second[UNI__SHAPE_TEXT_SIZE];
     return uni_error_set(
         err, UNI_ESHAPE, "metric %s: %s of shape %s do not fit predictions of shape %s",
-        metric->name, what, uni_shape_text(first, uni_tensor_ndim(a), uni_tensor_shape(a)),
-        uni_shape_text(second, uni_tensor_ndim(prediction), uni_tensor_shape(prediction)));
+        metric->name, what, uni__shape_text(first, uni_tensor_ndim(a), uni_tensor_shape(a)),
+        uni__shape_text(second, uni_tensor_ndim(prediction), uni_tensor_shape(prediction)));
 }
 
-/* The first `count` dimensions are equal and the rest of either is 1. */
+/* True if the first `count` dimensions are equal and the rest of either is 1. */
 static bool same_but_ones(int a_ndim, const int64_t *a, int b_ndim, const int64_t *b)
 {
     int most = a_ndim > b_ndim ? a_ndim : b_ndim;
@@ -139,8 +140,8 @@ size_t uni__rows_target_argmax(const uni__rows *rows, size_t row)
     return best;
 }
 
-/* TensorFlow's in_top_k: those that tie with the last of the k are in, what is not finite is out.
- * */
+/* TensorFlow's in_top_k: values that tie with the k-th are in, values that are not finite are
+ * out. */
 bool uni__in_top(const float *row, size_t count, size_t index, int k)
 {
     if (index >= count || !isfinite(row[index]))

@@ -1,8 +1,8 @@
 /*
- * alloc_test.c - a training step in the steady state allocates nothing: malloc, calloc, realloc and
- * aligned allocation are counted (this program's own definitions stand before libc's) over 100
- * steps after 20, for fit with one replica, with two, with shuffling, dropout and batch
- * normalisation, recurrent and attention layers, and for a loop of one's own.
+ * alloc_test.c - a training step in the steady state allocates nothing. Counts malloc, calloc,
+ * realloc and aligned allocation (this program's definitions override libc's) over 100 steps after
+ * 20, for fit with one replica, with two, with shuffling, dropout and batch normalisation, with
+ * recurrent and attention layers, and for a custom loop.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -74,7 +74,7 @@ static void check(int status, const uni_error *err)
         fail_msg("%s", err->message);
 }
 
-/* The counter itself works, or zero would prove nothing. */
+/* The counter works; otherwise zero would prove nothing. */
 static void counts(void **state)
 {
     void *(*volatile allocate)(size_t size) = malloc;
@@ -157,9 +157,9 @@ static int batch_end(void *self, uni_model *model, int64_t batch, const uni_logs
     return 0;
 }
 
-static const uni_fit_callback_class counter_class = { .name = "counter",
-                                                      .batch_begin = batch_begin,
-                                                      .batch_end = batch_end };
+static const uni_callback_class counter_class = { .name = "counter",
+                                                  .batch_begin = batch_begin,
+                                                  .batch_end = batch_end };
 
 static void count_fit(uni_model *(*make)(uni_error *err), int replicas, const char *optimizer,
                       bool shuffle)
@@ -179,12 +179,12 @@ static void count_fit(uni_model *(*make)(uni_error *err), int replicas, const ch
                                 .metric_names = (const char *const[]){ "accuracy", "auc", NULL } },
                             &err),
           &err);
-    uni_fit_callback *counter = NULL;
-    check(uni_fit_callback_new(&counter, &counter_class, NULL, &err), &err);
+    uni_callback *counter = NULL;
+    check(uni_callback_new(&counter, &counter_class, NULL, &err), &err);
     uni_column columns[2] = { uni_column_view(UNI_F32, 2, (const int64_t[]){ SAMPLES, 48 }, x),
                               uni_column_view(UNI_F32, 1, (const int64_t[]){ SAMPLES }, y) };
     atomic_store(&allocations, 0);
-    check(uni_model_fit(model,
+    check(uni_model_fit(NULL, model,
                         &(uni_fit_options){ .x = &columns[0],
                                             .num_x = 1,
                                             .y = &columns[1],
@@ -196,9 +196,9 @@ static void count_fit(uni_model *(*make)(uni_error *err), int replicas, const ch
                                             .callbacks = &counter,
                                             .num_callbacks = 1,
                                             .step_times = true },
-                        NULL, &err),
+                        &err),
           &err);
-    uni_fit_callback_free(counter);
+    uni_callback_free(counter);
     uni_model_free(model);
     assert_false(atomic_load(&counting));
     assert_int_equal(atomic_load(&allocations), 0);

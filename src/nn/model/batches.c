@@ -1,14 +1,16 @@
 /*
- * batches.c - where batches come from: any source behind a small vtable, and the one for arrays in
+ * batches.c - sources of batches: any source behind a small vtable, and the one for arrays in
  * memory.
  *
- * Arrays in their own order are not copied: a batch is a view of them. Shuffled, the samples of a
- * batch are gathered into a buffer; the order is a shuffle keyed by seed and epoch, made as far as
- * it is needed (about 10 ns a sample; uni__random_permute needs no memory but 400 ns). With
- * prefetch a thread gathers into a ring of buffers; the consumer holds one of them until it asks
- * for the next. Thread rule: one consumer at a time; the prefetch thread is the source's own and
- * takes no signals.
+ * Arrays in their own order are not copied: a batch is a view of them. With shuffling, the samples
+ * of a batch are gathered into a buffer. The order is a shuffle keyed by seed and epoch, computed
+ * only as far as needed (about 10 ns per sample; uni__random_permute needs no memory but takes 400
+ * ns). With prefetch, a thread gathers into a ring of buffers; the consumer holds one of them until
+ * it asks for the next. Threads: one consumer at a time; the prefetch thread belongs to the source
+ * and blocks all signals.
  */
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <pthread.h>
@@ -18,6 +20,7 @@
 
 #include "base/random.h"
 #include "nn/model/loop.h"
+#include "base/options.h"
 
 struct uni_batches {
     const uni_batches_class *class_;
@@ -47,7 +50,7 @@ void uni_batches_free(uni_batches *batches)
     free(batches);
 }
 
-int uni_batches_next(uni_batches *batches, uni_batch *out, uni_error *err)
+int uni_batches_next(uni_batch *out, uni_batches *batches, uni_error *err)
 {
     return batches->class_->next(batches->self, out, err);
 }
@@ -57,13 +60,13 @@ int uni_batches_reset(uni_batches *batches, uint64_t epoch, uni_error *err)
     return batches->class_->reset != NULL ? batches->class_->reset(batches->self, epoch, err) : 0;
 }
 
-void uni_batches_expect(uni_batches *batches, uint64_t first, uint64_t end)
+void uni__batches_expect(uni_batches *batches, uint64_t first, uint64_t end)
 {
     if (batches->class_->expect != NULL)
         batches->class_->expect(batches->self, first, end);
 }
 
-int64_t uni_batches_length(const uni_batches *batches)
+int64_t uni__batches_length(const uni_batches *batches)
 {
     return batches->class_->length != NULL ? batches->class_->length(batches->self) : -1;
 }
@@ -92,13 +95,13 @@ struct columns {
     uint32_t *order; /* with shuffle: the samples; [0, position) is this epoch's order so far */
     int num_slots;
     struct slot *slots;
-    /* With prefetch; all below is under the lock. */
+    /* Prefetch only; everything below is guarded by the lock. */
     bool threaded, ending, made_last;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t generation; /* counts resets: what an older one made is thrown away */
-    int made, held, first; /* slots ready (the first may be in the consumer's hands) */
+    uint64_t generation; /* counts resets: results of earlier generations are dropped */
+    int made, held, first; /* slots ready; the consumer may hold the first */
 };
 
 static int num_columns(const struct columns *self)
@@ -127,7 +130,7 @@ static void gather(const struct columns *self, struct slot *slot, int index, int
         memcpy(to, (const char *)column->data + self->order[begin + i] * bytes, bytes);
 }
 
-/* Back to the arrays' own order, at the first sample. */
+/* Restores the arrays' own order, at the first sample. */
 static void rewind_order(struct columns *self, uint64_t epoch)
 {
     self->epoch = epoch;
@@ -136,8 +139,8 @@ static void rewind_order(struct columns *self, uint64_t epoch)
         self->order[i] = (uint32_t)i;
 }
 
-/* Fisher and Yates' shuffle, only as far as the batch needs it: place i gets one of those that are
- * left. The numbers are Philox's with the key (seed, epoch) and the place as counter. */
+/* Fisher-Yates, only as far as the batch needs: position i gets one of the remaining samples. The
+ * numbers are Philox's with the key (seed, epoch) and the position as counter. */
 static void extend_order(struct columns *self, int64_t begin, int64_t size)
 {
     uint64_t key = uni__random_u64(self->options.seed, 0x6f72646572u, self->epoch); /* "order" */
@@ -155,7 +158,7 @@ static void extend_order(struct columns *self, int64_t begin, int64_t size)
     }
 }
 
-/* The next batch into the slot; false at the end of the epoch. */
+/* Makes the next batch in the slot; returns false at the end of the epoch. */
 static bool produce(struct columns *self, struct slot *slot)
 {
     int64_t left = self->samples - self->position;
@@ -198,8 +201,8 @@ static void *prefetch(void *argument)
         struct slot *slot = &self->slots[(self->first + self->made) % self->num_slots];
         uint64_t generation = self->generation;
         pthread_mutex_unlock(&self->lock);
-        bool more =
-            produce(self, slot); /* position and epoch are this thread's until the next reset */
+        /* Position and epoch belong to this thread until the next reset. */
+        bool more = produce(self, slot);
         pthread_mutex_lock(&self->lock);
         if (generation != self->generation)
             continue;
@@ -214,7 +217,7 @@ static void *prefetch(void *argument)
 static int next_prefetched(struct columns *self, uni_batch *out)
 {
     pthread_mutex_lock(&self->lock);
-    if (self->held) { /* the consumer is through with its slot */
+    if (self->held) { /* the consumer is done with its slot */
         self->first = (self->first + 1) % self->num_slots;
         self->made--;
         self->held = 0;
@@ -265,8 +268,7 @@ static int columns_reset(void *context, uint64_t epoch, uni_error *err)
         rewind_order(self, epoch);
         return 0;
     }
-    /* The thread may be gathering: it must be through with that batch before the position can
-     * change. */
+    /* The thread may be gathering: it must finish that batch before the position can change. */
     pthread_mutex_lock(&self->lock);
     self->ending = true;
     pthread_cond_broadcast(&self->changed);
@@ -281,7 +283,7 @@ static int columns_reset(void *context, uint64_t epoch, uni_error *err)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int code = pthread_create(&self->thread, NULL, prefetch, self);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    self->threaded = code == 0; /* without a thread it goes on as if there were no prefetch */
+    self->threaded = code == 0; /* without a thread, continues without prefetch */
     return 0;
 }
 
@@ -337,7 +339,7 @@ static const uni_batches_class columns_class = { .name = "columns",
 static int check_column(const uni_column *column, const char *what, int index, int64_t samples,
                         uni_error *err)
 {
-    char text[UNI_SHAPE_TEXT_SIZE];
+    char text[UNI__SHAPE_TEXT_SIZE];
     if (column->dtype == 0 || column->ndim < 1)
         return uni_error_set(err, UNI_ESHAPE,
                              "%s %d has no samples axis (or more than %d dimensions, or an "
@@ -351,7 +353,7 @@ static int check_column(const uni_column *column, const char *what, int index, i
         return uni_error_set(
             err, UNI_ESHAPE,
             "%s %d has the shape %s, but x 0 has %lld samples: all must have as many", what, index,
-            uni_shape_text(text, column->ndim, column->shape), (long long)samples);
+            uni__shape_text(text, column->ndim, column->shape), (long long)samples);
     if (column->data == NULL && samples > 0 && uni_column_sample_bytes(column) > 0)
         return uni_error_set(err, UNI_EINVAL, "%s %d has no data", what, index);
     return 0;
@@ -406,7 +408,8 @@ int uni_batches_columns(uni_batches **out, int num_x, const uni_column *x, int n
                         const uni_columns_options *options, uni_error *err)
 {
     *out = NULL;
-    uni_columns_options o = options != NULL ? *options : (uni_columns_options){ 0 };
+    UNI__OPTIONS(uni_columns_options, options, prefetch, err);
+    uni_columns_options o = *options;
     if (num_x < 1 || num_x > UNI_MODEL_MAX_INPUTS || num_y < 0 || num_y > UNI_MODEL_MAX_INPUTS)
         return uni_error_set(err, UNI_EINVAL,
                              "batches have 1 to %d inputs and up to %d targets, got %d and %d",

@@ -1,7 +1,8 @@
 /*
- * batches_test.c - batches of arrays: every sample once an epoch, the same order for the same seed
+ * batches_test.c - batches of arrays: every sample once per epoch, the same order for the same seed
  * and epoch, with and without prefetch; remainders, repetition, text and weights.
  */
+#include "nn/shared.h"
 #include "nn/model/testing.h"
 
 enum { SAMPLES = 103 };
@@ -32,13 +33,13 @@ static struct data *make_data(void)
     return data;
 }
 
-/* All ids of an epoch in their order; checks that the columns of a sample belong together. */
+/* Collects all ids of an epoch in order; checks that the columns of a sample belong together. */
 static int collect(uni_batches *batches, int *ids, int64_t batch_size, int limit)
 {
     int count = 0;
     for (uni_batch batch; count < limit;) {
         int got = 0;
-        OK(got = uni_batches_next(batches, &batch, err));
+        OK(got = uni_batches_next(&batch, batches, err));
         if (got == 0)
             break;
         assert_true(batch.size <= batch_size && batch.size > 0);
@@ -71,7 +72,7 @@ static void every_sample_once(void **state)
     int first[1000], again[1000], next[1000], seen[SAMPLES] = { 0 };
     uni_columns_options options = { .batch_size = 10, .shuffle = true, .seed = 77 };
     uni_batches *batches = open_batches(data, &options);
-    assert_int_equal(uni_batches_length(batches), 11);
+    assert_int_equal(uni__batches_length(batches), 11);
     assert_int_equal(collect(batches, first, 10, 1000), SAMPLES);
     OK(uni_batches_reset(batches, 1, err));
     assert_int_equal(collect(batches, next, 10, 1000), SAMPLES);
@@ -106,7 +107,7 @@ static void prefetch_changes_nothing(void **state)
         assert_int_equal(collect(two, ahead, 7, 1000), SAMPLES);
         assert_memory_equal(plain, ahead, SAMPLES * sizeof *plain);
     }
-    /* A reset in the middle, and an end without having read everything. */
+    /* A reset in the middle, and freeing before everything was read. */
     OK(uni_batches_reset(two, 0, err));
     assert_int_equal(collect(two, ahead, 7, 14), 14);
     OK(uni_batches_reset(two, 1, err));
@@ -125,15 +126,16 @@ static void remainders_and_repeats(void **state)
     int ids[1000];
     uni_batches *batches =
         open_batches(data, &(uni_columns_options){ .batch_size = 10, .drop_remainder = true });
-    assert_int_equal(uni_batches_length(batches), 10);
+    assert_int_equal(uni__batches_length(batches), 10);
     assert_int_equal(collect(batches, ids, 10, 1000), 100);
+    /* Not shuffled: in order. */
     for (int i = 0; i < 100; i++)
-        assert_int_equal(ids[i], i); /* not shuffled: in their order */
+        assert_int_equal(ids[i], i);
     uni_batches_free(batches);
     batches = open_batches(
         data,
         &(uni_columns_options){ .batch_size = 50, .repeat = true, .shuffle = true, .seed = 1 });
-    assert_int_equal(uni_batches_length(batches), -1);
+    assert_int_equal(uni__batches_length(batches), -1);
     assert_true(collect(batches, ids, 50, 250) >= 250);
     int seen[SAMPLES] = { 0 };
     for (int i = 0; i < 2 * SAMPLES; i++)
@@ -143,12 +145,12 @@ static void remainders_and_repeats(void **state)
     uni_batches_free(batches);
     batches = open_batches(
         data, &(uni_columns_options){ .batch_size = 500, .drop_remainder = true, .repeat = true });
-    assert_int_equal(collect(batches, ids, 500, 1000),
-                     0); /* no whole batch, not an endless search for one */
+    /* No full batch, and no endless search for one. */
+    assert_int_equal(collect(batches, ids, 500, 1000), 0);
     uni_batches_free(batches);
     batches = open_batches(
         data, &(uni_columns_options){ .batch_size = INT64_MAX, .shuffle = true, .seed = 1 });
-    assert_int_equal(uni_batches_length(batches), 1);
+    assert_int_equal(uni__batches_length(batches), 1);
     assert_int_equal(collect(batches, ids, SAMPLES, 1000), SAMPLES); /* all in one batch */
     uni_batches_free(batches);
     free(data);

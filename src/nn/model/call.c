@@ -1,7 +1,9 @@
 /*
- * call.c - the forward pass of a model and what its weights cost. Const; each thread with its own
- * tape.
+ * call.c - the forward pass of a model, and the regularisation penalty of its weights. Const; each
+ * thread has its own tape.
  */
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <stdio.h>
@@ -10,8 +12,8 @@
 
 #include "tensor/update.h"
 
-/* Keras's _adjust_input_rank: a last axis of 1 is put on or taken off. Then the shape must fit, and
- * numbers become the spec's type. */
+/* Keras's _adjust_input_rank: adds or removes a last axis of 1. Then the shape must match, and
+ * numbers are cast to the spec's type. */
 static uni_tensor *fit_input(const uni_model *model, uni_tape *tape, int index, uni_tensor *x)
 {
     const uni__model_node *node = &model->nodes[model->inputs[index]];
@@ -21,8 +23,8 @@ static uni_tensor *fit_input(const uni_model *model, uni_tape *tape, int index, 
     int ndim = uni_tensor_ndim(x), last = spec->ndim - 1;
     int64_t shape[UNI_TENSOR_MAX_DIMS + 1];
     memcpy(shape, uni_tensor_shape(x), (size_t)ndim * sizeof *shape);
-    char got[UNI_SHAPE_TEXT_SIZE], wanted[UNI_SHAPE_TEXT_SIZE];
-    uni_shape_text(got, ndim, shape);
+    char got[UNI__SHAPE_TEXT_SIZE], wanted[UNI__SHAPE_TEXT_SIZE];
+    uni__shape_text(got, ndim, shape);
     if (ndim == spec->ndim - 1 && spec->dims[last] == 1)
         shape[ndim++] = 1;
     else if (ndim == spec->ndim + 1 && shape[ndim - 1] == 1)
@@ -49,10 +51,10 @@ static uni_tensor *fit_input(const uni_model *model, uni_tape *tape, int index, 
 static uni_tensor *call_node(const uni__model_node *node, uni_tape *tape, uni_tensor *const *inputs)
 {
     if (!node->has_training)
-        return uni_layer_call(node->layer, tape, node->num_inputs, inputs);
-    bool before = uni_tape_set_training(tape, node->training);
-    uni_tensor *out = uni_layer_call(node->layer, tape, node->num_inputs, inputs);
-    uni_tape_set_training(tape, before);
+        return uni__layer_call(node->layer, tape, node->num_inputs, inputs);
+    bool before = uni__tape_set_training(tape, node->training);
+    uni_tensor *out = uni__layer_call(node->layer, tape, node->num_inputs, inputs);
+    uni__tape_set_training(tape, before);
     return out;
 }
 
@@ -129,7 +131,7 @@ uni_tensor *uni__model_weight_penalty(const uni_model *model, uni_tape *tape)
 uni_tensor *uni_model_regularization(uni_model *model, uni_tape *tape)
 {
     uni_tensor *weights = uni__model_weight_penalty(model, tape),
-               *added = uni_tape_added_losses(tape);
+               *added = uni__tape_added_losses(tape);
     if (weights == NULL && added == NULL)
         return uni_tape_constant(tape, 0);
     uni_tensor *all = weights == NULL ? added

@@ -1,8 +1,9 @@
 /*
- * compile.c - optimizer, losses and metrics by object or by Keras's name, and the names that logs
- * have: "loss"; with several outputs "OUTPUT_loss" and "OUTPUT_METRIC"; otherwise the metric's own
+ * compile.c - optimizer, losses and metrics, as objects or by Keras's names, and their names in
+ * logs: "loss"; with several outputs "OUTPUT_loss" and "OUTPUT_METRIC"; otherwise the metric's own
  * name. The model's thread.
  */
+#include "nn/shared.h"
 #include "nn/model/compile.h"
 
 #include <math.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #include "nn/optimizer/optimizer.h"
+#include "base/options.h"
 
 void uni__compiled_free(uni__compiled *compiled)
 {
@@ -40,7 +42,7 @@ static void free_objects(const uni_compile_options *options)
         uni_metric_free(options->metrics[i]);
 }
 
-/* Objects of the options become the compiled's before anything can fail, so that one free does for
+/* Takes ownership of the options' objects before anything can fail, so that one free covers
  * both. */
 static int take_objects(uni__compiled *compiled, const uni_compile_options *options, uni_error *err)
 {
@@ -93,7 +95,7 @@ static int make_named(uni__compiled *compiled, const uni_compile_options *option
         compiled->num_losses = 1;
     }
     for (int i = 0; options->metric_names != NULL && options->metric_names[i] != NULL; i++) {
-        /* Keras calls a metric by what the user wrote: "mse" stays "mse". */
+        /* Keras names a metric as the user wrote it: "mse" stays "mse". */
         const char *name = options->metric_names[i];
         UNI_TRY(uni_metric_new(&compiled->metrics[compiled->num_metrics], name,
                                &(uni_metric_options){ .name = name }, err));
@@ -104,8 +106,7 @@ static int make_named(uni__compiled *compiled, const uni_compile_options *option
 
 int uni_model_compile(uni_model *model, const uni_compile_options *options, uni_error *err)
 {
-    uni_compile_options none = { 0 };
-    options = options != NULL ? options : &none;
+    UNI__OPTIONS(uni_compile_options, options, gradient_accumulation_steps, err);
     uni__compiled *compiled = calloc(1, sizeof *compiled);
     if (compiled == NULL) {
         free_objects(options);
@@ -114,8 +115,6 @@ int uni_model_compile(uni_model *model, const uni_compile_options *options, uni_
     int status = 0;
     UNI_TRY_GOTO(take_objects(compiled, options, err), fail);
     UNI_TRY_GOTO(make_named(compiled, options, err), fail);
-    compiled->norm_clipping =
-        compiled->optimizer->clip_norm != 0 || compiled->optimizer->global_clip_norm != 0;
     if (options->gradient_accumulation_steps < 0)
         UNI_TRY_GOTO(uni_error_set(err, UNI_EINVAL,
                                    "gradient_accumulation_steps must be at least 1, got %d",
@@ -123,13 +122,13 @@ int uni_model_compile(uni_model *model, const uni_compile_options *options, uni_
                      fail);
     compiled->accumulation =
         options->gradient_accumulation_steps > 0 ? options->gradient_accumulation_steps : 1;
-    uni_optimizer_set_accumulation(compiled->optimizer, compiled->accumulation, 0);
+    uni__optimizer_set_accumulation(compiled->optimizer, compiled->accumulation, 0);
     for (int i = 0; i < UNI_MODEL_MAX_INPUTS; i++)
         compiled->loss_weights[i] = 1;
-    int outputs = model->built ? uni_model_num_outputs(model) : 1;
+    int outputs = model->built ? uni__model_num_outputs(model) : 1;
     for (int i = 0; options->loss_weights != NULL && i < outputs; i++)
         compiled->loss_weights[i] = options->loss_weights[i];
-    uni__runner_free(model->runner); /* it refers to what was compiled before */
+    uni__runner_free(model->runner); /* it refers to the previous compile */
     model->runner = NULL;
     uni__compiled_free(model->compiled);
     model->compiled = compiled;
@@ -154,7 +153,7 @@ static bool has_name(const uni__compiled *compiled, const char *name)
     return false;
 }
 
-/* Two metrics of one name: the second gets _1; a weighted one gets weighted_ first, as in Keras. */
+/* A second metric of the same name gets _1; a weighted one first gets weighted_, as in Keras. */
 static int add_name(uni__compiled *compiled, const char *output, const char *name, bool weighted,
                     uni_error *err)
 {
@@ -176,7 +175,7 @@ static int add_name(uni__compiled *compiled, const char *output, const char *nam
 int uni__compiled_bind(uni_model *model, uni_error *err)
 {
     uni__compiled *compiled = model->compiled;
-    int outputs = uni_model_num_outputs(model);
+    int outputs = uni__model_num_outputs(model);
     if (compiled->names != NULL)
         return 0;
     if (compiled->num_losses > 1 && compiled->num_losses != outputs)
@@ -195,12 +194,12 @@ int uni__compiled_bind(uni_model *model, uni_error *err)
         int output = compiled->metric_outputs[i];
         if (output < 0 || output >= outputs)
             return uni_error_set(err, UNI_EINVAL, "metric %s is of output %d, but model %s has %d",
-                                 uni_metric_name(compiled->metrics[i]), output, model->name,
+                                 uni__metric_name(compiled->metrics[i]), output, model->name,
                                  outputs);
-        UNI_TRY(add_name(compiled,
-                         outputs > 1 ? uni_layer_name(model->nodes[model->outputs[output]].layer)
-                                     : NULL,
-                         uni_metric_name(compiled->metrics[i]), compiled->metric_weighted[i], err));
+        UNI_TRY(add_name(
+            compiled,
+            outputs > 1 ? uni_layer_name(model->nodes[model->outputs[output]].layer) : NULL,
+            uni__metric_name(compiled->metrics[i]), compiled->metric_weighted[i], err));
     }
     return 0;
 }
@@ -236,7 +235,7 @@ size_t uni__compiled_state_size(const uni__compiled *compiled)
     size_t total = 2 + UNI_MODEL_MAX_INPUTS;
     for (int i = 0; i < compiled->num_metrics; i++) {
         size_t size = 0;
-        uni_metric_state(compiled->metrics[i], &size);
+        uni__metric_state(compiled->metrics[i], &size);
         total += size;
     }
     return total;

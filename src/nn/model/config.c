@@ -1,13 +1,15 @@
 /*
- * config.c - models as Keras's configs and back: Sequential (a list of layers), Functional (layers
- * with the tensors they were called on), and what compile was given. Files are made of it
- * (src/nn/keras). What Keras has and we have not is refused by name. The model's thread.
+ * config.c - models to and from Keras's configs: Sequential (a list of layers), Functional (layers
+ * with the tensors they were called on), and the arguments of compile. Files contain these
+ * (src/nn/keras). Unsupported features of Keras are rejected by name. The model's thread.
  */
+#include "nn/shared.h"
 #include "nn/model/compile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unisono/experimental/custom_layer.h>
 
 #include "nn/loss/loss.h"
 #include "nn/optimizer/optimizer.h"
@@ -92,11 +94,12 @@ static int layer_value(const uni_layer *layer, uni_value **out, uni_error *err)
     const char *module = functional                                ? "keras.src.models.functional"
                          : layer->class_ == &uni__class_sequential ? "keras"
                                                                    : "keras.layers";
-    UNI_TRY(uni_layer_get_config(layer, &config, err));
+    UNI_TRY(uni__layer_get_config(layer, &config, err));
     UNI_TRY(uni__object_new(&object, module, layer->class_->name, config, err));
     int status = 0;
+    /* Keras builds MultiHeadAttention with two shapes. */
     if (layer->built && layer->num_inputs == 1 && layer->class_ != &uni__class_input &&
-        layer->class_ != &uni__class_multi_head_attention) { /* which Keras builds by two shapes */
+        layer->class_ != &uni__class_multi_head_attention) {
         uni_value *build = uni_value_dict();
         status = uni_dict_take(build, "input_shape", shape_value(&layer->inputs[0]));
         if (status < 0)
@@ -262,7 +265,7 @@ static int metrics_value(const uni_model *model, uni_value *list, int output, bo
 
 static int all_metrics(const uni_model *model, bool weighted, uni_value **out, uni_error *err)
 {
-    int outputs = uni_model_num_outputs(model), status = 0;
+    int outputs = uni__model_num_outputs(model), status = 0;
     uni_value *list = uni_value_list();
     if (outputs == 1)
         status = metrics_value(model, list, -1, weighted, err);
@@ -305,7 +308,7 @@ static int losses_value(const uni__compiled *compiled, uni_value **out, uni_erro
 static uni_value *loss_weights_value(const uni_model *model)
 {
     const float *weights = model->compiled->loss_weights;
-    int outputs = uni_model_num_outputs(model);
+    int outputs = uni__model_num_outputs(model);
     bool plain = true;
     for (int i = 0; i < outputs; i++)
         plain = plain && weights[i] == 1;
@@ -349,8 +352,7 @@ static int compile_value(const uni_model *model, uni_value *compile, uni_error *
     return put(compile, "jit_compile", uni_value_bool(false), err);
 }
 
-/* A loss or metric of the user's own has no name in Keras: such a model is saved as one that is not
- * compiled. */
+/* A user-defined loss or metric has no name in Keras: such a model is saved as not compiled. */
 static int add_compile(const uni_model *model, uni_value *object, uni_error *err)
 {
     if (model->compiled == NULL || model->compiled->num_losses == 0)
@@ -364,7 +366,7 @@ static int add_compile(const uni_model *model, uni_value *object, uni_error *err
     return status == UNI_EUNSUPPORTED ? 0 : uni_error_set(err, status, "%s", own.message);
 }
 
-int uni_model_get_config(const uni_model *model, uni_value **out, uni_error *err)
+int uni__model_get_config(uni_value **out, const uni_model *model, uni_error *err)
 {
     *out = NULL;
     uni_value *config = uni_value_dict(), *object = NULL;

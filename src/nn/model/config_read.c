@@ -1,8 +1,9 @@
 /*
  * config_read.c - models from Keras's configs. Layers of a Functional model come in any order and
- * refer to each other by name and call; they are applied as soon as all that a call needs is there.
- * Sizes are checked before anything is made of them. The model's thread.
+ * refer to each other by name and call; each call is applied as soon as its inputs exist. Sizes are
+ * checked before anything is allocated. The model's thread.
  */
+#include "nn/shared.h"
 #include "nn/model/compile.h"
 
 #include <stdio.h>
@@ -14,6 +15,8 @@
 
 #define MAX_LAYERS 10000
 
+static int read_model(uni_model **out, const uni_value *config, size_t max_weights, uni_error *err);
+
 /* A layer of a config: an inner model or a plain layer. */
 static int read_layer(uni_layer **out, const uni_value *entry, size_t max_weights, uni_error *err)
 {
@@ -24,12 +27,12 @@ static int read_layer(uni_layer **out, const uni_value *entry, size_t max_weight
         return uni_error_set(err, UNI_EFORMAT,
                              "a layer of the config has no class_name or no config");
     if (strcmp(class_name, "Sequential") != 0 && strcmp(class_name, "Functional") != 0) {
-        UNI_TRY(uni_layer_from_config(out, class_name, config, err));
+        UNI_TRY(uni__layer_from_config(out, class_name, config, err));
         (*out)->max_weights = max_weights;
         return 0;
     }
     uni_model *model = NULL;
-    UNI_TRY(uni__model_from_config(&model, entry, max_weights, err));
+    UNI_TRY(read_model(&model, entry, max_weights, err));
     *out = uni_model_as_layer(model);
     return *out != NULL ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for an inner model");
 }
@@ -79,29 +82,45 @@ static int build_sequential(uni_model *model, const uni_value *config, uni_error
 struct entry {
     const uni_value *value;
     const char *name;
-    uni_layer *layer; /* the graph's once `taken` */
+    uni_layer *layer; /* owned by the graph once `taken` */
     bool taken;
-    size_t num_calls, done; /* inbound nodes; of these applied */
+    size_t num_calls, done; /* inbound nodes, and how many were applied */
     uni_symbol **symbols; /* by call */
+    uni_symbol **waits; /* the symbol that its next call was found to need */
 };
 
 struct functional {
     uni_graph *graph;
     size_t count;
     struct entry *entries;
+    struct entry **names; /* the entries by name, and among equal ones by place */
     size_t max_weights;
 };
 
-static struct entry *find_entry(const struct functional *f, const char *name)
+static int by_name(const void *a, const void *b)
 {
-    for (size_t i = 0; name != NULL && i < f->count; i++)
-        if (strcmp(f->entries[i].name, name) == 0)
-            return &f->entries[i];
-    return NULL;
+    const struct entry *const *x = a, *const *y = b;
+    int order = strcmp((*x)->name, (*y)->name);
+    return order != 0 ? order : (*x > *y) - (*x < *y);
 }
 
-/* The symbol of [name, node, tensor]; NULL and 0 when that call was not applied yet. */
-static int find_symbol(const struct functional *f, const uni_value *history, uni_symbol **out,
+/* The first one of that name. */
+static struct entry *find_entry(const struct functional *f, const char *name)
+{
+    size_t low = 0, high = name != NULL ? f->count : 0;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (strcmp(f->names[middle]->name, name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return name != NULL && low < f->count && strcmp(f->names[low]->name, name) == 0 ? f->names[low]
+                                                                                    : NULL;
+}
+
+/* Where the symbol of [name, node, tensor] is, or will be when that call is applied. */
+static int find_symbol(const struct functional *f, const uni_value *history, uni_symbol ***out,
                        uni_error *err)
 {
     const char *name = uni_value_as_string(uni_list_get(history, 0), NULL);
@@ -123,14 +142,14 @@ static int find_symbol(const struct functional *f, const uni_value *history, uni
         return uni_error_set(err, UNI_EFORMAT,
                              "the config refers to call %lld of layer %s, which has %zu",
                              (long long)node, name, calls);
-    *out = entry->symbols[node];
+    *out = &entry->symbols[node];
     return 0;
 }
 
 struct inputs {
     uni_symbol *symbols[UNI_MODEL_MAX_INPUTS];
     int count;
-    bool waits; /* something is not there yet */
+    uni_symbol **waits; /* the first one that is not there yet */
 };
 
 static int add_input(const struct functional *f, const uni_value *value, struct inputs *inputs,
@@ -147,14 +166,15 @@ static int add_input(const struct functional *f, const uni_value *value, struct 
     if (inputs->count == UNI_MODEL_MAX_INPUTS)
         return uni_error_set(err, UNI_ELIMIT, "a layer is called with more than %d tensors",
                              UNI_MODEL_MAX_INPUTS);
-    uni_symbol *symbol = NULL;
+    uni_symbol **symbol = NULL;
     UNI_TRY(find_symbol(f, uni_value_path(value, "config.keras_history"), &symbol, err));
-    inputs->waits = inputs->waits || symbol == NULL;
-    inputs->symbols[inputs->count++] = symbol;
+    if (inputs->waits == NULL && *symbol == NULL)
+        inputs->waits = symbol;
+    inputs->symbols[inputs->count++] = *symbol;
     return 0;
 }
 
-/* Keywords in the order of our inputs; what is none of them must be null or a default. */
+/* Adds keywords in the order of our inputs; any other keyword must be null or a default. */
 static int add_keywords(const struct functional *f, struct entry *entry, const uni_value *kwargs,
                         struct inputs *inputs, uni_error *err)
 {
@@ -164,8 +184,9 @@ static int add_keywords(const struct functional *f, struct entry *entry, const u
         const uni_value *value = uni_dict_get(kwargs, tensors[i]);
         if (uni_value_type_of(value) == UNI_TYPE_NULL)
             continue;
+        /* The key defaults to the value. */
         if (strcmp(tensors[i], "attention_mask") == 0 && inputs->count == 2)
-            inputs->symbols[inputs->count++] = inputs->symbols[1]; /* the key is the value */
+            inputs->symbols[inputs->count++] = inputs->symbols[1];
         UNI_TRY(add_input(f, value, inputs, err));
     }
     uni__attention_set_causal(entry->layer, uni_dict_get_bool(kwargs, "use_causal_mask", false));
@@ -173,20 +194,24 @@ static int add_keywords(const struct functional *f, struct entry *entry, const u
     return uni__config_refuse(kwargs, "return_attention_scores", NULL, err);
 }
 
-/* Applies the next call of the layer when it can. Returns 1 when it did. */
+/* Applies the next call of the layer when it can. Returns 1 when it did. Layers that come in the
+ * reverse order are asked once for each of the others, so the question must cost nothing. */
 static int apply_next(struct functional *f, struct entry *entry, uni_error *err)
 {
+    if (entry->waits != NULL && *entry->waits == NULL)
+        return 0;
     const uni_value *call = uni_list_get(uni_dict_get(entry->value, "inbound_nodes"), entry->done);
     struct inputs inputs = { 0 };
     UNI_TRY(add_input(f, uni_dict_get(call, "args"), &inputs, err));
     UNI_TRY(add_keywords(f, entry, uni_dict_get(call, "kwargs"), &inputs, err));
-    if (inputs.waits)
+    entry->waits = inputs.waits;
+    if (inputs.waits != NULL)
         return 0;
     entry->taken = true;
     const uni_value *training = uni_dict_get(uni_dict_get(call, "kwargs"), "training");
     uni_symbol *symbol = uni_graph_apply_n(f->graph, entry->layer, inputs.count, inputs.symbols);
     if (uni_value_type_of(training) == UNI_TYPE_BOOL)
-        symbol = uni_symbol_training(symbol, uni_value_as_bool(training, false));
+        symbol = uni__symbol_training(symbol, uni_value_as_bool(training, false));
     entry->symbols[entry->done++] = symbol;
     return 1;
 }
@@ -247,8 +272,11 @@ static int read_ends(const struct functional *f, const uni_value *value, uni_sym
         return uni_error_set(err, UNI_ELIMIT,
                              "a model has 1 to %d inputs and outputs, the config has %zu",
                              UNI_MODEL_MAX_INPUTS, size);
-    for (size_t i = 0; i < size; i++)
-        UNI_TRY(find_symbol(f, one ? value : uni_list_get(value, i), &out[i], err));
+    for (size_t i = 0; i < size; i++) {
+        uni_symbol **symbol = NULL;
+        UNI_TRY(find_symbol(f, one ? value : uni_list_get(value, i), &symbol, err));
+        out[i] = *symbol;
+    }
     *count = (int)size;
     return 0;
 }
@@ -262,10 +290,14 @@ static int fill_functional(struct functional *f, const uni_value *config, uni_er
         return uni_error_set(err, UNI_EFORMAT, "a model has 1 to %d layers", MAX_LAYERS);
     }
     f->entries = calloc(f->count, sizeof *f->entries);
-    if (f->entries == NULL)
+    f->names = calloc(f->count, sizeof(struct entry *));
+    if (f->entries == NULL || f->names == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %zu layers", f->count);
-    for (size_t i = 0; i < f->count; i++)
+    for (size_t i = 0; i < f->count; i++) {
         UNI_TRY(open_entry(f, &f->entries[i], uni_list_get(layers, i), err));
+        f->names[i] = &f->entries[i];
+    }
+    qsort(f->names, f->count, sizeof *f->names, by_name);
     return connect_all(f, err);
 }
 
@@ -282,7 +314,7 @@ static int read_functional(uni_model **out, const uni_value *config, size_t max_
     UNI_TRY_GOTO(read_ends(&f, uni_dict_get(config, "output_layers"), outputs, &num_outputs, err),
                  done);
     uni_graph *graph = f.graph;
-    f.graph = NULL; /* taken, also when it fails */
+    f.graph = NULL; /* ownership has passed, even on failure */
     status = uni_model_from_graph(out, uni_dict_get_string(config, "name", NULL), graph, num_inputs,
                                   inputs, num_outputs, outputs, err);
 done:
@@ -292,6 +324,7 @@ done:
         free(f.entries[i].symbols);
     }
     free(f.entries);
+    free(f.names);
     uni_graph_free(f.graph);
     return status;
 }
@@ -317,7 +350,7 @@ static int read_metrics(struct objects *objects, const uni_value *value, int out
         const uni_value *item = uni_list_get(value, i);
         if (uni_value_type_of(item) == UNI_TYPE_NULL)
             continue;
-        if (uni_value_type_of(item) == UNI_TYPE_LIST) { /* a list an output */
+        if (uni_value_type_of(item) == UNI_TYPE_LIST) { /* one list per output */
             UNI_TRY(read_metrics(objects, item, (int)i, weighted, err));
             continue;
         }
@@ -380,8 +413,7 @@ fail:
     return status;
 }
 
-int uni__model_from_config(uni_model **out, const uni_value *config, size_t max_weights,
-                           uni_error *err)
+static int read_model(uni_model **out, const uni_value *config, size_t max_weights, uni_error *err)
 {
     const uni_value *inner = NULL;
     const char *class_name = uni__object_class(config, &inner);
@@ -400,8 +432,8 @@ int uni__model_from_config(uni_model **out, const uni_value *config, size_t max_
     if (status == 0 && sequential)
         status = build_sequential(model, inner, err);
     const uni_value *compile = uni_dict_get(config, "compile_config");
-    if (status == 0 &&
-        uni_dict_size(compile) > 0) /* {} for an inner model, which was not compiled */
+    /* {} for an inner model, which was not compiled. */
+    if (status == 0 && uni_dict_size(compile) > 0)
         status = read_compile(model, compile, err);
     if (status < 0) {
         uni_model_free(model);
@@ -411,7 +443,36 @@ int uni__model_from_config(uni_model **out, const uni_value *config, size_t max_
     return 0;
 }
 
-int uni_model_from_config(uni_model **out, const uni_value *config, uni_error *err)
+/* Of the model and all models in it, before any of them is made: names and places of layers are
+ * looked for among all others. A value is never nested deeper than UNI_VALUE_MAX_DEPTH. */
+static size_t count_layers(const uni_value *config)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < uni_list_size(config); i++)
+        count += count_layers(uni_list_get(config, i));
+    for (size_t i = 0; i < uni_dict_size(config); i++) {
+        const uni_value *value = uni_dict_value_at(config, i);
+        if (strcmp(uni_dict_key_at(config, i), "layers") == 0)
+            count += uni_list_size(value);
+        count += count_layers(value);
+    }
+    return count;
+}
+
+int uni__model_from_config(uni_model **out, const uni_value *config, size_t max_weights,
+                           uni_error *err)
+{
+    size_t count = count_layers(config);
+    *out = NULL;
+    if (count > MAX_LAYERS)
+        return uni_error_set(err, UNI_ELIMIT,
+                             "a model has at most %d layers, with those of the models in it; the "
+                             "config has %zu",
+                             MAX_LAYERS, count);
+    return read_model(out, config, max_weights, err);
+}
+
+int uni__model_read_config(uni_model **out, const uni_value *config, uni_error *err)
 {
     return uni__model_from_config(out, config, 0, err);
 }

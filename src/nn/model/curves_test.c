@@ -1,8 +1,8 @@
 /*
  * curves_test.c - loss curves against real Keras (tests/reference/curves): same weights, same
- * batches, every step's loss of the first 50 steps to 1e-4, the last epoch within three times what
- * Keras differs from itself, final weights; with one thread, two threads and two replicas (whose
- * batch normalisation is synchronised).
+ * batches, the loss of each of the first 50 steps to 1e-4, the last epoch within three times
+ * Keras's own run-to-run difference, final weights; with one thread, two threads and two replicas
+ * (with synchronised batch normalisation).
  */
 #include "nn/layers/reference.h"
 
@@ -105,7 +105,7 @@ static int load_weights(uni_model *model, const reference *file)
     uni_error err = { 0 };
     uni_value *weights = NULL, *limits = reference_json(file, "generated"),
               *names = reference_json(file, "weight_names");
-    check(uni_model_get_weights(model, &weights, &err), &err);
+    check(uni_model_get_weights(&weights, model, &err), &err);
     int count = (int)uni_list_size(weights);
     assert_int_equal(
         count, uni_list_size(names)); /* Keras's order is checked by the shapes and the curve */
@@ -136,8 +136,8 @@ struct recorder {
 
 static int batch_begin(void *self, uni_model *model, int64_t batch, uni_error *err)
 {
-    uni_model_reset_metrics(
-        model); /* so that batch_end has this batch's loss, not the running mean */
+    /* So that batch_end gets this batch's loss, not the running mean. */
+    uni_model_reset_metrics(model);
     return 0;
 }
 
@@ -149,9 +149,9 @@ static int batch_end(void *self, uni_model *model, int64_t batch, const uni_logs
     return 0;
 }
 
-static const uni_fit_callback_class recorder_class = { .name = "recorder",
-                                                       .batch_begin = batch_begin,
-                                                       .batch_end = batch_end };
+static const uni_callback_class recorder_class = { .name = "recorder",
+                                                   .batch_begin = batch_begin,
+                                                   .batch_end = batch_end };
 
 static void fit(uni_model *model, const reference *file, struct recorder *recorder, int steps,
                 int threads, int replicas)
@@ -162,11 +162,11 @@ static void fit(uni_model *model, const reference *file, struct recorder *record
     for (size_t i = 0; i < x.count; i++)
         scaled[i] = x.dtype == UNI_U8 ? (float)(((const uint8_t *)x.data)[i] / 255.0)
                                       : ((const float *)x.data)[i];
-    uni_fit_callback *callback = NULL;
-    check(uni_fit_callback_new(&callback, &recorder_class, recorder, &err), &err);
+    uni_callback *callback = NULL;
+    check(uni_callback_new(&callback, &recorder_class, recorder, &err), &err);
     uni_column columns[2] = { uni_column_view(UNI_F32, x.ndim, x.shape, scaled),
                               uni_column_view(y.dtype, y.ndim, y.shape, y.data) };
-    check(uni_model_fit(model,
+    check(uni_model_fit(NULL, model,
                         &(uni_fit_options){ .x = &columns[0],
                                             .num_x = 1,
                                             .y = &columns[1],
@@ -178,9 +178,9 @@ static void fit(uni_model *model, const reference *file, struct recorder *record
                                             .replicas = replicas,
                                             .callbacks = &callback,
                                             .num_callbacks = 1 },
-                        NULL, &err),
+                        &err),
           &err);
-    uni_fit_callback_free(callback);
+    uni_callback_free(callback);
     free(scaled);
 }
 
@@ -204,7 +204,7 @@ static void compare(const char *name, const uni_model *model, const reference *f
     assert_true(late <= 3 * spread);
     uni_error err = { 0 };
     uni_value *weights = NULL;
-    check(uni_model_get_weights(model, &weights, &err), &err);
+    check(uni_model_get_weights(&weights, model, &err), &err);
     for (int i = 0; i < num_weights; i++) {
         reference_array want = reference_get(file, "final.weight.%d", i);
         if (want.dtype != 0)
@@ -234,8 +234,9 @@ static void run(const char *name, uni_model *(*make)(uni_error *err), const char
     struct recorder recorder = { 0 };
     fit(model, &file, &recorder, steps, threads, replicas);
     assert_true(recorder.count >= steps);
-    if (steps % 4 !=
-        0) /* the fit went on to the end of the epoch: weights are of a later step, losses are compared */
+    /* Fit continued to the end of the epoch, so the weights are from a later step: compare only
+     * losses. */
+    if (steps % 4 != 0)
         num_weights = 0;
     compare(name, model, &file, &recorder, steps, num_weights);
     uni_model_free(model);

@@ -1,19 +1,25 @@
 /*
- * dataset.c - a dataset as a source of batches for fit: columns as views of rows where the iterator has them, until the next batch is taken. fit's thread only.
+ * dataset.c - a dataset as a source of batches for fit: columns are views of the iterator's rows,
+ * valid until the next batch is taken. fit's thread only.
  *
- * An epoch is read from where the iterator stands when that is its beginning; one that came to its end begins again (validation: the same epoch after every one of training);
- * otherwise it is a new one (threads, files). Whoever says which epochs will come
- * (uni_batches_expect) lets the iterator go on from one to the next, so that nobody waits at an epoch's begin; without being told nothing is read that may never be asked
- * for. Batches are the same either way: the order of an epoch depends on nothing but its number.
+ * If the iterator is at the beginning of the wanted epoch, reading continues there. If it has
+ * reached its end, it is rewound (validation: the same epoch after every training epoch). Otherwise
+ * a new iterator is opened (threads, files). uni__batches_expect announces coming epochs and lets
+ * the iterator prefetch across the end of an epoch, so that fit does not wait at the next
+ * beginning. Without it, nothing is read that may never be used. Batches are the same either way:
+ * the order of an epoch depends only on its number.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unisono/nn_dataset.h>
+#include "nn/shared.h"
+#include "data/shared.h"
 #include "base/clock.h"
 #include "nn/model/loop.h"
 
-/* What waiting for data took, of batches and their parts together: all the time that fit spent here after the batches were made. */
+/* Time spent waiting for data, over batches and their parts: all the time that fit spent here after
+ * the batches were created. */
 struct stall {
     atomic_int references;
     _Atomic uint64_t ns;
@@ -22,17 +28,17 @@ struct stall {
 struct feed {
     struct stall *stall;
     uni_dataset *dataset; /* selected and cast */
-    uni_dataset *settled; /* the same as it is read */
-    bool repeats; /* all epochs are the same, and the iterator endless */
+    uni_dataset *settled; /* the same, as it is read */
+    bool repeats; /* all epochs are the same, and the iterator is endless */
     uni_data_options options;
     int num_x, num_y;
     bool weighted;
-    bool part; /* of a global batch */
+    bool part; /* part of a global batch */
     uni_dataset_iterator *it;
     uint64_t end; /* epochs before this one are expected */
-    bool begun; /* a batch of the present epoch was taken, or failed to be */
-    bool over; /* the epoch's end was told; the iterator may stand in the next one already */
-    const uni_table *table; /* the present batch is `rows` rows of it, from `first` on */
+    bool begun; /* a batch of the current epoch was taken, or failed */
+    bool over; /* The end of the epoch was reported; the iterator may already be in the next one. */
+    const uni_table *table; /* the current batch is `rows` rows of it, starting at `first` */
     int64_t first, rows;
     int num_strings; /* columns of text */
     uni_string *strings[2 * UNI_MODEL_MAX_INPUTS + 1];
@@ -61,21 +67,21 @@ static void feed_free(void *self)
     free(feed);
 }
 
-/* true at the begin of that epoch. */
+/* True at the beginning of that epoch. */
 static bool stands_at(const struct feed *feed, uint64_t epoch)
 {
     return feed->it != NULL && !feed->begun && !uni_dataset_iterator_done(feed->it) &&
            (feed->repeats || uni_dataset_iterator_epoch(feed->it) == epoch);
 }
 
-/* The begin of an epoch, after which those before `end` are expected. */
+/* Goes to the beginning of an epoch; epochs before `end` are then expected. */
 static int go_to(struct feed *feed, uint64_t epoch, uint64_t end, uni_error *err)
 {
     let_go(feed);
     feed->end = end;
     feed->over = false;
     if (!stands_at(feed, epoch) &&
-        !(feed->it != NULL && uni_dataset_iterator_rewind(feed->it, epoch))) {
+        !(feed->it != NULL && uni__dataset_iterator_rewind(feed->it, epoch))) {
         uni_data_options options = feed->options;
         uni_dataset_iterator_free(feed->it);
         feed->it = NULL;
@@ -86,7 +92,7 @@ static int go_to(struct feed *feed, uint64_t epoch, uint64_t end, uni_error *err
     feed->begun = false;
     if (end > epoch &&
         !feed->repeats) /* where it cannot, the next epoch has an iterator of its own */
-        (void)uni_dataset_iterator_extend(feed->it, end);
+        (void)uni__dataset_iterator_extend(feed->it, end);
     return 0;
 }
 
@@ -107,7 +113,8 @@ static void feed_expect(void *self, uint64_t first, uint64_t end)
     atomic_fetch_add(&feed->stall->ns, uni__monotonic_ns() - begin);
 }
 
-/* Numbers that are floating point have NaN where one is missing, which shows in the loss; the others have something. */
+/* A missing floating-point value is NaN, which shows in the loss. Other types would silently hold
+ * some value. */
 static int check_present(const struct feed *feed, const uni_table_column *column, uni_error *err)
 {
     if (column->valid == NULL || feed->rows == 0 ||
@@ -120,7 +127,7 @@ static int check_present(const struct feed *feed, const uni_table_column *column
                          column->field.name);
 }
 
-/* Column `index` of the present batch as fit sees it. */
+/* Column `index` of the current batch as fit sees it. */
 static int view_column(struct feed *feed, int index, uni_column *out, uni_error *err)
 {
     static const _Alignas(64) char nothing[64];
@@ -130,7 +137,8 @@ static int view_column(struct feed *feed, int index, uni_column *out, uni_error 
         UNI_TRY(check_present(feed, column, err));
         uni_column whole = uni_column_array(column->values);
         *out = uni_column_rows(&whole, feed->first, feed->first + rows);
-        if (out->data == NULL) /* no rows: still a column, that a rank without data steps with */
+        /* No rows: still a column, with which a rank without data takes its step. */
+        if (out->data == NULL)
             out->data = nothing;
         return 0;
     }
@@ -157,7 +165,7 @@ static int feed_next(void *self, uni_batch *out, uni_error *err)
         return uni_error_set(err, UNI_ESTATE, "the dataset could not be opened; reset the batches");
     uint64_t begin = uni__monotonic_ns();
     int more =
-        uni_dataset_iterator_view_in_epoch(feed->it, &feed->table, &feed->first, &feed->rows, err);
+        uni__dataset_iterator_view_in_epoch(feed->it, &feed->table, &feed->first, &feed->rows, err);
     atomic_fetch_add(&feed->stall->ns, uni__monotonic_ns() - begin);
     feed->over = more == 0;
     feed->begun = more != 0;
@@ -167,7 +175,7 @@ static int feed_next(void *self, uni_batch *out, uni_error *err)
         .num_x = feed->num_x, .num_y = feed->num_y, .size = feed->rows, .global_size = feed->rows
     };
     if (feed->part)
-        uni_dataset_iterator_place(feed->it, &out->first_sample, &out->global_size);
+        uni__dataset_iterator_place(feed->it, &out->first_sample, &out->global_size);
     for (int i = 0; i < feed->num_x; i++)
         UNI_TRY(view_column(feed, i, &out->x[i], err));
     for (int i = 0; i < feed->num_y; i++)
@@ -180,7 +188,7 @@ static int feed_next(void *self, uni_batch *out, uni_error *err)
 static int64_t feed_samples(void *self)
 {
     const struct feed *feed = self;
-    int64_t rows = uni_dataset_known_rows(feed->dataset);
+    int64_t rows = uni__dataset_known_rows(feed->dataset);
     return feed->options.num_shards > 1 ? -1 : rows;
 }
 
@@ -189,8 +197,8 @@ static int64_t feed_length(void *self)
     const struct feed *feed = self;
     int64_t rows = feed_samples(self), batch = feed->options.batch_size;
     if (feed->part && feed->options.global_batch_size > 0 &&
-        !uni_dataset_is_sharded(feed->dataset)) {
-        rows = uni_dataset_known_rows(feed->dataset); /* in the global order */
+        !uni__dataset_is_sharded(feed->dataset)) {
+        rows = uni__dataset_known_rows(feed->dataset); /* in the global order */
         batch = feed->options.global_batch_size;
     }
     if (rows < 0 || batch <= 0)
@@ -206,10 +214,11 @@ static const uni_batches_class feed_class = { .name = "dataset",
                                               .expect = feed_expect,
                                               .free = feed_free };
 
-/* A stream that is cut is read by everybody, as the whole is, and then nobody knows the size of a global batch. */
+/* A stream can only be cut by files: otherwise every worker reads all of it, and the size of a
+ * global batch is unknown. */
 static int check_cut(const struct feed *feed, int num_shards, bool by_files, uni_error *err)
 {
-    if (uni_dataset_is_stream(feed->dataset) && !by_files)
+    if (uni__dataset_is_stream(feed->dataset) && !by_files)
         return uni_error_set(err, UNI_EUNSUPPORTED, "a stream is read by every worker");
     if (feed->options.batch_size < num_shards)
         return uni_error_set(err, UNI_EUNSUPPORTED, "a batch of %lld rows for %d workers",
@@ -220,7 +229,7 @@ static int check_cut(const struct feed *feed, int num_shards, bool by_files, uni
 static int cut(struct feed *feed, int shard, int num_shards, bool by_files, uni_error *err)
 {
     uni_dataset *files = NULL;
-    if (feed->options.num_shards > 1 || uni_dataset_is_sharded(feed->dataset))
+    if (feed->options.num_shards > 1 || uni__dataset_is_sharded(feed->dataset))
         return 0;
     UNI_TRY(check_cut(feed, num_shards, by_files, err));
     feed->part = true;
@@ -236,16 +245,16 @@ static int cut(struct feed *feed, int shard, int num_shards, bool by_files, uni_
     return 0;
 }
 
-/* Batches around a feed that is set up, at the begin of epoch 0. */
+/* Creates batches around a feed, at the beginning of epoch 0. */
 static int open_feed(uni_batches **out, struct feed *feed, uni_error *err)
 {
-    UNI_TRY(uni_dataset_settle(&feed->settled, feed->dataset, &feed->repeats, err));
+    UNI_TRY(uni__dataset_precompute(&feed->settled, feed->dataset, &feed->repeats, err));
     UNI_TRY(go_to(feed, 0, 0, err));
     return uni_batches_new(out, &feed_class, feed, err);
 }
 
-int uni_batches_dataset_part(uni_batches **out, const uni_batches *whole, int shard, int num_shards,
-                             bool by_files, uni_error *err)
+int uni__batches_dataset_part(uni_batches **out, const uni_batches *whole, int shard,
+                              int num_shards, bool by_files, uni_error *err)
 {
     const struct feed *from = uni__batches_self(whole, &feed_class);
     int status = 0;
@@ -279,11 +288,11 @@ double uni_batches_dataset_wait(const uni_batches *batches)
     return feed != NULL ? (double)atomic_load(&feed->stall->ns) * 1e-9 : 0;
 }
 
-/* All float64 columns as float32: what layers take. */
+/* Casts all float64 columns to float32, which layers expect. */
 static int cast_doubles(uni_dataset **dataset, uni_error *err)
 {
     const uni_table *schema = NULL;
-    UNI_TRY(uni_dataset_schema(*dataset, &schema, err));
+    UNI_TRY(uni_dataset_schema(&schema, *dataset, err));
     for (int i = 0; i < uni_table_num_columns(schema); i++) {
         const uni_field *field = &uni_table_column_at(schema, i)->field;
         uni_dataset *next = NULL;
@@ -296,7 +305,7 @@ static int cast_doubles(uni_dataset **dataset, uni_error *err)
         UNI_TRY(uni_dataset_cast(&next, *dataset, field->name, UNI_F32, err));
         uni_dataset_unref(*dataset);
         *dataset = next;
-        UNI_TRY(uni_dataset_schema(*dataset, &schema, err));
+        UNI_TRY(uni_dataset_schema(&schema, *dataset, err));
     }
     return 0;
 }

@@ -1,6 +1,8 @@
 /*
  * evaluate.c - evaluate, predict, and single batches. The same runner as fit's; the model's thread.
  */
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "nn/model/loop.h"
 
 #include <math.h>
@@ -8,8 +10,9 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/options.h"
 
-/* What evaluate and predict have in common before the first batch. */
+/* The common start of evaluate and predict, before the first batch. */
 static int set_up(uni_model *model, const uni_fit_options *o, uni__fit_source *source,
                   uni__callbacks *callbacks, bool compiled, uni_error *err)
 {
@@ -24,7 +27,7 @@ static int set_up(uni_model *model, const uni_fit_options *o, uni__fit_source *s
     if (compiled)
         UNI_TRY(uni__check_compiled(model, err));
     UNI_TRY(uni__runner_prepare(model, o->threads, o->replicas, source->batch_size, err));
-    int64_t length = uni_batches_length(source->batches);
+    int64_t length = uni__batches_length(source->batches);
     uni_fit_info info = { .epochs = 1,
                           .steps = o->steps_per_epoch > 0 ? o->steps_per_epoch : length,
                           .samples = uni__batches_samples(source->batches),
@@ -32,7 +35,7 @@ static int set_up(uni_model *model, const uni_fit_options *o, uni__fit_source *s
     return uni__callbacks_make(callbacks, o->callbacks, o->num_callbacks, o->verbose, &info, err);
 }
 
-/* fit refuses a loss that is no number; evaluate gives it as it is, and says so once. */
+/* fit rejects a loss that is not finite; evaluate returns it and warns once. */
 static void tell_not_finite(uni__compiled *compiled, const char *name)
 {
     if (isfinite(compiled->loss) || compiled->told_not_finite)
@@ -43,18 +46,18 @@ static void tell_not_finite(uni__compiled *compiled, const char *name)
               name, isnan(compiled->loss) ? "NaN" : "infinite");
 }
 
-int uni_model_evaluate(uni_model *model, const uni_fit_options *options, uni_value **out,
+int uni_model_evaluate(uni_value **out, uni_model *model, const uni_fit_options *options,
                        uni_error *err)
 {
-    uni_fit_options none = { 0 };
-    const uni_fit_options *o = options != NULL ? options : &none;
+    UNI__OPTIONS(uni_fit_options, options, step_times, err);
+    const uni_fit_options *o = options;
     uni__fit_source source = { 0 };
     uni__callbacks callbacks = { 0 };
     if (out != NULL)
         *out = NULL;
     int status = set_up(model, o, &source, &callbacks, true, err);
     if (status == 0)
-        status = uni__test_source(model, &source, o, o->steps_per_epoch, &callbacks, err);
+        status = uni__test_source(model, &source, o, o->steps_per_epoch, NULL, &callbacks, err);
     if (status == 0)
         tell_not_finite(model->compiled, model->name);
     if (status == 0 && out != NULL)
@@ -66,7 +69,7 @@ int uni_model_evaluate(uni_model *model, const uni_fit_options *options, uni_val
 
 /* ---- predict ---- */
 
-/* One output of all batches, growing. */
+/* One output of all batches; grows. */
 struct collected {
     uni_dtype dtype;
     int ndim;
@@ -86,14 +89,14 @@ static int collect(struct collected *into, const uni_tensor *from, size_t expect
         memcpy(into->shape, shape, (size_t)ndim * sizeof *shape);
         into->shape[0] = 0;
     }
-    char text[UNI_SHAPE_TEXT_SIZE], other[UNI_SHAPE_TEXT_SIZE];
+    char text[UNI__SHAPE_TEXT_SIZE], other[UNI__SHAPE_TEXT_SIZE];
     if (ndim != into->ndim ||
         memcmp(into->shape + 1, shape + 1, (size_t)(ndim - 1) * sizeof *shape) != 0)
         return uni_error_set(
             err, UNI_ESHAPE,
             "predictions of two batches differ in shape: %s and %s (the first counts "
             "samples); predict them one by one",
-            uni_shape_text(other, into->ndim, into->shape), uni_shape_text(text, ndim, shape));
+            uni__shape_text(other, into->ndim, into->shape), uni__shape_text(text, ndim, shape));
     if (into->size + bytes > into->capacity) {
         size_t samples = uni_tensor_dim(from, 0) > 0 ? (size_t)uni_tensor_dim(from, 0) : 1;
         size_t whole = bytes / samples * expected, capacity = 2 * (into->size + bytes);
@@ -139,15 +142,15 @@ static int predict_all(uni_model *model, const uni_fit_options *o, uni__fit_sour
     return status;
 }
 
-int uni_model_predict(uni_model *model, const uni_fit_options *options, uni_array **outputs,
+int uni_model_predict(uni_array **outputs, uni_model *model, const uni_fit_options *options,
                       uni_error *err)
 {
-    uni_fit_options none = { 0 };
-    const uni_fit_options *o = options != NULL ? options : &none;
+    UNI__OPTIONS(uni_fit_options, options, step_times, err);
+    const uni_fit_options *o = options;
     uni__fit_source source = { 0 };
     uni__callbacks callbacks = { 0 };
     struct collected collected[UNI_MODEL_MAX_INPUTS] = { 0 };
-    int made = 0, num_outputs = uni_model_num_outputs(model);
+    int made = 0, num_outputs = uni__model_num_outputs(model);
     for (int i = 0; i < num_outputs; i++)
         outputs[i] = NULL;
     int status = set_up(model, o, &source, &callbacks, false, err);
@@ -159,12 +162,11 @@ int uni_model_predict(uni_model *model, const uni_fit_options *options, uni_arra
         if (status == 0 && c->size > 0)
             memcpy(uni_array_data(outputs[made]), c->data, c->size);
     }
-    for (int i = 0; i < num_outputs; i++) {
+    for (int i = 0; i < UNI_MODEL_MAX_INPUTS; i++)
         free(collected[i].data);
-        if (status < 0) {
-            uni_array_unref(outputs[i]);
-            outputs[i] = NULL;
-        }
+    for (int i = 0; status < 0 && i < num_outputs; i++) {
+        uni_array_unref(outputs[i]);
+        outputs[i] = NULL;
     }
     uni__callbacks_free(&callbacks);
     uni__fit_source_close(&source);
@@ -196,24 +198,24 @@ static int run_batch(uni_model *model, const uni_batch *batch, uni__run_kind kin
     return logs != NULL ? uni__results_dict(model, logs, err) : 0;
 }
 
-int uni_model_train_on_batch(uni_model *model, const uni_batch *batch, uni_value **logs,
+int uni_model_train_on_batch(uni_value **logs, uni_model *model, const uni_batch *batch,
                              uni_error *err)
 {
     return run_batch(model, batch, UNI__RUN_TRAIN, logs, err);
 }
 
-int uni_model_test_on_batch(uni_model *model, const uni_batch *batch, uni_value **logs,
+int uni_model_test_on_batch(uni_value **logs, uni_model *model, const uni_batch *batch,
                             uni_error *err)
 {
     return run_batch(model, batch, UNI__RUN_TEST, logs, err);
 }
 
-int64_t uni_model_steps(const uni_model *model)
+int64_t uni__model_steps(const uni_model *model)
 {
     return model->steps;
 }
 
-void uni_model_set_steps(uni_model *model, int64_t steps)
+void uni__model_set_steps(uni_model *model, int64_t steps)
 {
     model->steps = steps;
 }

@@ -1,10 +1,13 @@
 /*
  * fit.c - the training loop of uni_model_fit: epochs, batches, validation, callbacks, history.
  *
- * Every step is uni__runner_run; what is here is bookkeeping. Logs are arrays that are made once:
- * names of the compiled losses and metrics, of the phases' times when asked for, and all of the
- * first kind again with "val_" before them. Nothing is allocated in a step. The model's thread.
+ * uni__runner_run does each step; this file does the bookkeeping. Logs are arrays that are
+ * allocated once: the names of the compiled losses and metrics, those of the phases' times if
+ * requested, and the first group again with the prefix "val_". A step allocates nothing. The
+ * model's thread.
  */
+#include "tensor/shared.h"
+#include "nn/shared.h"
 #include "nn/model/loop.h"
 
 #include <math.h>
@@ -16,6 +19,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/options.h"
 
 static const char *const phase_names[UNI__PHASES] = { "input_ms", "forward_ms", "backward_ms",
                                                       "update_ms" };
@@ -23,23 +27,24 @@ static const char *const phase_names[UNI__PHASES] = { "input_ms", "forward_ms", 
 struct fit {
     uni_model *model;
     const uni_fit_options *options;
+    const uni__updater *updater; /* for several processes; NULL: alone */
     uni_fit_options validation_options;
     uint64_t seed;
     uni__fit_source train, validation;
     bool has_validation, exhausted, checks_nan;
-    uni__moment moment; /* where it stands; with callbacks and history */
+    uni__moment moment; /* the current position; with callbacks and history */
     uni_fit_info info;
     /* Logs: results, times, results of the validation. */
     char **names;
     double *values;
     int num_results, num_times, num_names;
-    double phases[UNI__PHASES]; /* nanoseconds of the epoch */
-    int64_t steps; /* of the epoch */
+    double phases[UNI__PHASES]; /* nanoseconds in this epoch */
+    int64_t steps; /* in this epoch */
     uni__text trace;
     uint64_t trace_begin;
 };
 
-/* ---- setting up ---- */
+/* ---- setup ---- */
 
 static int open_sources(struct fit *fit, uni_error *err)
 {
@@ -47,26 +52,13 @@ static int open_sources(struct fit *fit, uni_error *err)
     int64_t samples = o->batches == NULL && o->x != NULL && o->num_x > 0 && o->x[0].ndim > 0
                           ? o->x[0].shape[0]
                           : 0;
-    int64_t end = samples;
     fit->validation_options = *o;
     uni_fit_options *v = &fit->validation_options;
     v->batch_size = o->validation_batch_size > 0 ? o->validation_batch_size
                     : o->batches == NULL         ? o->batch_size
                                                  : 0;
-    v->class_weight = NULL; /* as Keras: only training */
-    if (o->validation_split != 0) {
-        if (!(o->validation_split > 0 && o->validation_split < 1) || o->batches != NULL)
-            return uni_error_set(
-                err, UNI_EINVAL,
-                "validation_split is a fraction between 0 and 1 of arrays, got %g%s",
-                o->validation_split, o->batches != NULL ? " with batches" : "");
-        end = (int64_t)floor((double)samples * (1 - o->validation_split));
-        if (end < 1 || end >= samples)
-            return uni_error_set(err, UNI_EINVAL,
-                                 "validation_split %g of %lld samples leaves one part empty",
-                                 o->validation_split, (long long)samples);
-        UNI_TRY(uni__fit_source_open(&fit->validation, v, false, 0, end, samples, err));
-    } else if (o->validation_batches != NULL || o->validation_x != NULL) {
+    v->class_weight = NULL; /* as Keras: training only */
+    if (o->validation_batches != NULL || o->validation_x != NULL) {
         v->batches = o->validation_batches;
         v->x = o->validation_x;
         v->y = o->validation_y;
@@ -77,7 +69,7 @@ static int open_sources(struct fit *fit, uni_error *err)
         UNI_TRY(uni__fit_source_open(&fit->validation, v, false, 0, 0, all, err));
     }
     fit->has_validation = fit->validation.batches != NULL;
-    return uni__fit_source_open(&fit->train, o, !o->no_shuffle, fit->seed, 0, end, err);
+    return uni__fit_source_open(&fit->train, o, !o->no_shuffle, fit->seed, 0, samples, err);
 }
 
 static int make_logs(struct fit *fit, uni_error *err)
@@ -115,8 +107,6 @@ static int check_options(const uni_fit_options *o, uni_error *err)
     if (o->class_weight != NULL && o->num_classes < 1)
         return uni_error_set(err, UNI_EINVAL,
                              "class_weight needs num_classes, the number of weights");
-    if (o->replica != NULL && o->replica->reduce == NULL)
-        return uni_error_set(err, UNI_EINVAL, "a uni_replica needs reduce");
     if (o->num_callbacks > 0 && o->callbacks == NULL)
         return uni_error_set(err, UNI_EINVAL, "num_callbacks is %d, but callbacks is NULL",
                              o->num_callbacks);
@@ -132,14 +122,22 @@ static int epochs_of(const uni_fit_options *o)
     return o->epochs == UNI_NO_EPOCHS ? 0 : o->epochs != 0 ? o->epochs : 1;
 }
 
-/* Epochs are read one after the other when each is read to its end. */
+/* Epochs are read in sequence if each is read to its end. */
 static int begin_epoch(struct fit *fit, int epoch, uni_error *err)
 {
     const uni_fit_options *o = fit->options;
     uni_batches *batches = fit->train.batches;
-    if (o->steps_per_epoch == 0 || o->steps_per_epoch == uni_batches_length(batches))
-        uni_batches_expect(batches, (uint64_t)epoch, (uint64_t)epochs_of(o));
+    if (o->steps_per_epoch == 0 || o->steps_per_epoch == uni__batches_length(batches))
+        uni__batches_expect(batches, (uint64_t)epoch, (uint64_t)epochs_of(o));
+    fit->moment.next = (uni__place){ .reset = epoch };
     return uni__fit_source_reset(&fit->train, (uint64_t)epoch, err);
+}
+
+static int next_batch(struct fit *fit, uni_batch *out, uni_error *err)
+{
+    int got = uni__fit_source_next(&fit->train, out, err);
+    fit->moment.next.batch += got == 1;
+    return got;
 }
 
 static int set_up(struct fit *fit, uni_error *err)
@@ -155,10 +153,10 @@ static int set_up(struct fit *fit, uni_error *err)
     UNI_TRY(uni__fit_source_build(&fit->train, model, err));
     UNI_TRY(uni__check_compiled(model, err));
     UNI_TRY(uni__check_batch(model, &fit->train.first, true, err));
-    int replicas = o->replicas > 0 ? o->replicas : o->replica != NULL ? 1 : 0;
+    int replicas = o->replicas > 0 ? o->replicas : fit->updater != NULL ? 1 : 0;
     UNI_TRY(uni__runner_prepare(model, o->threads, replicas, fit->train.batch_size, err));
     UNI_TRY(make_logs(fit, err));
-    int64_t length = uni_batches_length(fit->train.batches);
+    int64_t length = uni__batches_length(fit->train.batches);
     fit->info = (uni_fit_info){ .epochs = epochs_of(o),
                                 .initial_epoch = o->initial_epoch,
                                 .steps = o->steps_per_epoch > 0 ? o->steps_per_epoch : length,
@@ -247,26 +245,42 @@ static int write_trace(struct fit *fit, uni_error *err)
 
 /* ---- the loop ---- */
 
-static int train_batch(struct fit *fit, const uni_batch *batch, uint64_t input_begin,
-                       uni_error *err)
+/* Runs one step. From then on the moment records which batches wait for their update. */
+static int run_batch(struct fit *fit, const uni_batch *batch, uni_error *err)
 {
-    uni_model *model = fit->model;
-    uni__runner *runner = model->runner;
     const uni_fit_options *o = fit->options;
-    int status = 0;
-    UNI_TRY(uni__check_batch(model, batch, true, err));
-    UNI__CALLBACKS(status, &fit->moment.callbacks, batch_begin, model, fit->steps, err);
-    UNI_TRY(status);
-    uint64_t input = uni__monotonic_ns() - input_begin;
-    UNI_TRY(uni__runner_run(runner,
+    uni_model *model = fit->model;
+    uni__moment *moment = &fit->moment;
+    if (model->runner->pending == 0) {
+        moment->first_waiting = moment->next;
+        moment->first_waiting.batch--; /* it was already taken */
+        moment->waiting_steps = model->steps;
+        moment->knows_waiting = true;
+    }
+    UNI_TRY(uni__runner_run(model->runner,
                             &(uni__job){ .kind = UNI__RUN_TRAIN,
                                          .batch = batch,
                                          .seed = fit->seed,
                                          .class_weight = o->class_weight,
                                          .num_classes = o->num_classes,
-                                         .replica = o->replica,
+                                         .updater = fit->updater,
                                          .stop = model->stopping },
                             err));
+    moment->waiting = moment->knows_waiting ? model->runner->pending : 0;
+    return 0;
+}
+
+static int train_batch(struct fit *fit, const uni_batch *batch, uint64_t input_begin,
+                       uni_error *err)
+{
+    uni_model *model = fit->model;
+    uni__runner *runner = model->runner;
+    int status = 0;
+    UNI_TRY(uni__check_batch(model, batch, true, err));
+    UNI__CALLBACKS(status, &fit->moment.callbacks, batch_begin, model, fit->steps, err);
+    UNI_TRY(status);
+    uint64_t input = uni__monotonic_ns() - input_begin;
+    UNI_TRY(run_batch(fit, batch, err));
     runner->phases[UNI__PHASE_INPUT] = input;
     for (int i = 0; i < UNI__PHASES; i++)
         fit->phases[i] += (double)runner->phases[i];
@@ -290,31 +304,102 @@ static int train_batch(struct fit *fit, const uni_batch *batch, uint64_t input_b
     return status;
 }
 
-/* Stopping in the middle of an epoch is everybody's: alone at once, over processes when the flag
- * came back with a step. */
+/* All processes stop in the middle of an epoch at the same step: alone at once, in a group when the
+ * flag comes back with a step. */
 static bool stops_now(const struct fit *fit)
 {
-    return fit->options->replica == NULL ? fit->model->stopping : fit->model->runner->stopping;
+    return fit->updater == NULL ? fit->model->stopping : fit->model->runner->stopping;
 }
 
-/* Batches that were trained before the interruption that this fit goes on from. */
-static int skip_batches(struct fit *fit, uni_error *err)
+/* ---- resuming from a state ---- */
+
+static int go_to(struct fit *fit, uni__place place, uni_error *err)
 {
-    uni_batch batch;
-    for (fit->steps = 0; fit->steps < fit->moment.batch; fit->steps++) {
-        int got = uni__fit_source_next(&fit->train, &batch, err);
+    UNI_TRY(begin_epoch(fit, (int)place.reset, err));
+    for (int got = 1; got == 1 && fit->moment.next.batch < place.batch;) {
+        uni_batch batch;
+        got = next_batch(fit, &batch, err);
         UNI_TRY(got);
-        if (got == 0)
-            return 0;
     }
     return 0;
 }
+
+static int run_waiting(struct fit *fit, uni__place from, int count, uni__place next, uni_error *err)
+{
+    UNI_TRY(go_to(fit, from, err));
+    for (int i = 0; i < count; i++) {
+        uni_batch batch;
+        int got = next_batch(fit, &batch, err);
+        if (got == 0) { /* the batches continue in the next epoch */
+            int64_t reset =
+                fit->options->steps_per_epoch > 0 ? next.reset : fit->moment.next.reset + 1;
+            UNI_TRY(begin_epoch(fit, (int)reset, err));
+            got = next_batch(fit, &batch, err);
+        }
+        UNI_TRY(got);
+        if (got == 0)
+            return uni_error_set(err, UNI_EMISMATCH,
+                                 "the data has fewer batches than the fit that was interrupted");
+        UNI_TRY(uni__check_batch(fit->model, &batch, true, err));
+        UNI_TRY(run_batch(fit, &batch, err));
+    }
+    return 0;
+}
+
+/* Recomputes the gradients of batches that waited for their update. Totals and moving averages
+ * already include them, and callbacks have seen them. */
+static int repeat_waiting(struct fit *fit, uni_error *err)
+{
+    uni_model *model = fit->model;
+    uni__moment was = fit->moment;
+    size_t size = 0;
+    float *states = uni__parameters_states(model->build.store, &size);
+    float *copy = size > 0 ? malloc(size * sizeof *copy) : NULL;
+    bool stopping = model->stopping;
+    int64_t steps = model->steps;
+    uni_value *totals = NULL;
+    int status =
+        size > 0 && copy == NULL
+            ? uni_error_set(err, UNI_ENOMEM, "no memory to go on with model %s", model->name)
+            : uni__totals_get(model, &totals, err);
+    if (status == 0 && size > 0)
+        memcpy(copy, states, size * sizeof *copy);
+    model->steps = was.waiting_steps;
+    if (status == 0)
+        status = run_waiting(fit, was.first_waiting, was.waiting, was.next, err);
+    if (status == 0 && (model->steps != steps || model->runner->pending != was.waiting))
+        status = uni_error_set(err, UNI_EMISMATCH,
+                               "the state of a fit has %d batches that wait for an update, which "
+                               "model %s does not: compile it with the same "
+                               "gradient_accumulation_steps",
+                               was.waiting, model->name);
+    if (status == 0)
+        status = uni__totals_set(model, totals, err);
+    if (status == 0 && size > 0)
+        memcpy(states, copy, size * sizeof *copy);
+    model->stopping = stopping;
+    fit->moment.next = was.next;
+    uni_value_free(totals);
+    free(copy);
+    return status;
+}
+
+static int go_on(struct fit *fit, uni_error *err)
+{
+    uni__place next = fit->moment.next;
+    uni__runner_forget(fit->model->runner);
+    if (fit->moment.waiting > 0)
+        UNI_TRY(repeat_waiting(fit, err));
+    return go_to(fit, next, err);
+}
+
+/* ---- epochs ---- */
 
 static int train_epoch(struct fit *fit, int epoch, bool fresh, uni_error *err)
 {
     const uni_fit_options *o = fit->options;
     memset(fit->phases, 0, sizeof fit->phases);
-    UNI_TRY(skip_batches(fit, err));
+    fit->steps = fit->moment.batch; /* if > 0, trained before the interruption */
     if (fit->steps == 0)
         uni__compiled_reset(fit->model->compiled);
     for (;;) {
@@ -322,11 +407,11 @@ static int train_epoch(struct fit *fit, int epoch, bool fresh, uni_error *err)
         if (o->steps_per_epoch > 0 && fit->steps >= o->steps_per_epoch)
             return 0;
         uint64_t begin = uni__monotonic_ns();
-        int got = uni__fit_source_next(&fit->train, &batch, err);
+        int got = next_batch(fit, &batch, err);
         if (got == 0 && o->steps_per_epoch > 0 && fit->steps == 0 && !fresh) {
-            /* The epoch before ended with the data's last batch. */
-            UNI_TRY(uni__fit_source_reset(&fit->train, (uint64_t)epoch, err));
-            got = uni__fit_source_next(&fit->train, &batch, err);
+            /* The previous epoch ended with the last batch of the data. */
+            UNI_TRY(begin_epoch(fit, epoch, err));
+            got = next_batch(fit, &batch, err);
         }
         UNI_TRY(got);
         if (got == 0) {
@@ -346,7 +431,8 @@ static int validate(struct fit *fit, uni_error *err)
 {
     UNI_TRY(uni__fit_source_reset(&fit->validation, 0, err));
     UNI_TRY(uni__test_source(fit->model, &fit->validation, &fit->validation_options,
-                             fit->options->validation_steps, &fit->moment.callbacks, err));
+                             fit->options->validation_steps, fit->updater, &fit->moment.callbacks,
+                             err));
     if (fit->model->compiled->samples == 0)
         return uni_error_set(err, UNI_EINVAL, "model %s was given an empty validation dataset",
                              fit->model->name);
@@ -355,8 +441,8 @@ static int validate(struct fit *fit, uni_error *err)
     return 0;
 }
 
-/* An epoch that was begun before the interruption begins again for the callbacks, but its learning rate was chosen then: a scheduler that
- * multiplies the present one must not do so twice. */
+/* For callbacks, an epoch that was interrupted begins again. But its learning rate was already
+ * chosen: a scheduler that multiplies the current rate must not do so twice. */
 static int begin_for_callbacks(struct fit *fit, int epoch, uni_error *err)
 {
     int status = 0;
@@ -367,7 +453,7 @@ static int begin_for_callbacks(struct fit *fit, int epoch, uni_error *err)
     if (isnan(rate))
         return 0;
     status = uni_optimizer_set_learning_rate(optimizer, rate, NULL);
-    return status == UNI_ESTATE ? 0 : status; /* a schedule has its own */
+    return status == UNI_ESTATE ? 0 : status; /* a schedule sets its own rate */
 }
 
 static int run_epoch(struct fit *fit, int epoch, bool fresh, uni_error *err)
@@ -383,25 +469,29 @@ static int run_epoch(struct fit *fit, int epoch, bool fresh, uni_error *err)
     bool validates = fit->has_validation && (epoch + 1) % every == 0;
     if (validates)
         UNI_TRY(validate(fit, err));
+    /* Prefetches the validation data while the next epoch trains. */
     if (validates && epoch + every < fit->info.epochs &&
         fit->validation.batches != fit->train.batches)
-        uni_batches_expect(fit->validation.batches, 0, 1); /* read while the next epoch trains */
+        uni__batches_expect(fit->validation.batches, 0, 1); /* read while the next epoch trains */
     uni_logs logs = logs_of(fit, validates);
     UNI_TRY(remember(fit, &logs, err));
     UNI__CALLBACKS(status, &fit->moment.callbacks, epoch_end, fit->model, epoch, &logs, err);
     UNI_TRY(status);
-    if (o->replica != NULL) { /* a stop of one at the epoch's end is a stop of all */
+    if (fit->updater != NULL) { /* if one process stops at the end of an epoch, all do */
         UNI_TRY(
-            uni__runner_reduce_totals(fit->model->runner, o->replica, fit->model->stopping, err));
+            uni__runner_reduce_totals(fit->model->runner, fit->updater, fit->model->stopping, err));
         fit->model->stopping = fit->model->runner->stopping;
     }
     fit->moment.epoch = epoch + 1;
     fit->moment.batch = 0;
+    if (o->steps_per_epoch == 0 || fit->exhausted)
+        fit->moment.next = (uni__place){ .reset = epoch + 1 };
     UNI__CALLBACKS(status, &fit->moment.callbacks, after_epoch, fit->model, epoch, &logs, err);
     return status;
 }
 
-/* A state that was resumed from brings the seed of the model that was trained before: the order of the samples follows from it. */
+/* A resumed state carries the seed of the model that was trained before, which determines the order
+ * of the samples. */
 static int follow_seed(struct fit *fit, uni_error *err)
 {
     uint64_t seed = fit->options->seed != 0 ? fit->options->seed : fit->model->seed;
@@ -410,11 +500,10 @@ static int follow_seed(struct fit *fit, uni_error *err)
     fit->seed = seed;
     uni__fit_source_close(&fit->train);
     uni__fit_source_close(&fit->validation);
-    UNI_TRY(open_sources(fit, err));
-    return begin_epoch(fit, fit->info.initial_epoch, err);
+    return open_sources(fit, err); /* go_on finds the position in them */
 }
 
-/* The last numbers of the history, for a fit that goes on where nothing is left to train. */
+/* Restores the last values of the history, for a resumed fit that has nothing left to train. */
 static void recall_logs(struct fit *fit)
 {
     for (int i = 0; i < fit->num_names; i++) {
@@ -439,8 +528,12 @@ static int run(struct fit *fit, uni_error *err)
     recall_logs(fit);
     int first = fit->moment.epoch;
     for (int epoch = first; epoch < fit->info.epochs && !model->stopping; epoch++) {
-        bool fresh = fit->options->steps_per_epoch == 0 || fit->exhausted || epoch == first;
-        if (fresh && !(epoch == fit->info.initial_epoch && fit->train.has_first))
+        bool goes_on = fit->moment.resumed && epoch == first;
+        bool fresh =
+            fit->options->steps_per_epoch == 0 || fit->exhausted || (epoch == first && !goes_on);
+        if (goes_on)
+            UNI_TRY(go_on(fit, err));
+        else if (fresh && !(epoch == fit->info.initial_epoch && fit->train.has_first))
             UNI_TRY(begin_epoch(fit, epoch, err));
         fit->exhausted = false;
         UNI_TRY(run_epoch(fit, epoch, fresh, err));
@@ -450,12 +543,22 @@ static int run(struct fit *fit, uni_error *err)
     return status;
 }
 
-int uni_model_fit(uni_model *model, const uni_fit_options *options, uni_value **history,
+int uni_model_fit(uni_value **history, uni_model *model, const uni_fit_options *options,
                   uni_error *err)
 {
-    uni_fit_options none = { 0 };
-    struct fit fit = { .model = model, .options = options != NULL ? options : &none };
-    int status = set_up(&fit, err);
+    UNI__OPTIONS(uni_fit_options, options, step_times, err);
+    return uni__model_fit(model, options, NULL, history, err);
+}
+
+int uni__model_fit(uni_model *model, const uni_fit_options *options, const uni__updater *updater,
+                   uni_value **history, uni_error *err)
+{
+    uni_fit_options asked = options != NULL ? *options : (uni_fit_options){ 0 };
+    uni__fit_halves halves;
+    struct fit fit = { .model = model, .options = &asked, .updater = updater };
+    int status = uni__fit_split(&asked, &halves, err);
+    if (status == 0)
+        status = set_up(&fit, err);
     if (history != NULL)
         *history = NULL;
     if (status == 0)
@@ -476,7 +579,7 @@ void uni_model_stop_training(uni_model *model)
     model->stopping = true;
 }
 
-bool uni_model_is_stopping(const uni_model *model)
+bool uni__model_is_stopping(const uni_model *model)
 {
     return model->stopping;
 }

@@ -1,17 +1,27 @@
 /*
- * fit_state.c - where a fit stands, as a value, and going on from it: what BackupAndRestore and a run's checkpoints keep besides the model's own state, so
- * that a fit that was interrupted ends like one that was not. The model's thread.
+ * fit_state.c - the position of a fit as a value, and resuming from it. BackupAndRestore and a
+ * run's checkpoints keep it beside the model's own state, so that an interrupted fit ends like an
+ * uninterrupted one. The model's thread.
  *
- * {"format": 1, "first_epoch": of the history, "epoch", "batch": of the next step, "stopping", "steps", "seed", "learning_rate", "history": {name: [..]}, "callbacks": {name: state}, "totals": [..] of a half
- * epoch}. It may come from a file: every entry is checked where it is taken.
+ * {"format": 1, "first_epoch": of the history, "epoch", "batch": of the next step, "stopping",
+ * "steps", "seed", "learning_rate", "history": {name: [..]}, "callbacks": {name: state}, "totals":
+ * [..] of a partial epoch, "source": {"reset", "batch"}: of the next batch, "waiting": {"batches",
+ * "reset", "batch", "steps"}}. It may come from a file: every entry is checked when it is read.
+ *
+ * Gradients that wait for their update (gradient_accumulation_steps) are not included: they are as
+ * large as the model, and each replica and rank has its own. The weights have not changed since, so
+ * fit recomputes them from the batches that "waiting" names.
  */
+#include <string.h>
+
+#include "nn/shared.h"
 #include "base/log.h"
 #include "nn/model/compile.h"
 #include "nn/model/loop.h"
 
 #define FORMAT 1
 
-/* ---- totals of a half epoch: samples, loss, loss of each output, states of the metrics ---- */
+/* ---- totals of a partial epoch: samples, loss, loss of each output, states of the metrics ---- */
 
 typedef int (*visit_total)(void *context, double *total);
 
@@ -25,7 +35,7 @@ static int visit_totals(uni_model *model, visit_total visit, void *context)
         status = visit(context, &compiled->output_loss[i]);
     for (int i = 0; status == 0 && i < compiled->num_metrics; i++) {
         size_t size;
-        double *state = uni_metric_state(compiled->metrics[i], &size);
+        double *state = uni__metric_state(compiled->metrics[i], &size);
         for (size_t k = 0; status == 0 && k < size; k++)
             status = visit(context, &state[k]);
     }
@@ -55,7 +65,46 @@ static int count_total(void *context, double *total)
     return 0;
 }
 
-/* ---- taking ---- */
+int uni__totals_get(uni_model *model, uni_value **out, uni_error *err)
+{
+    *out = uni_value_list();
+    if (visit_totals(model, append_total, *out) == 0)
+        return 0;
+    uni_value_free(*out);
+    *out = NULL;
+    return uni_error_set(err, UNI_ENOMEM, "no memory for the totals of an epoch");
+}
+
+int uni__totals_set(uni_model *model, const uni_value *totals, uni_error *err)
+{
+    size_t count = 0;
+    (void)visit_totals(model, count_total, &count);
+    if (uni_list_size(totals) != count)
+        return uni_error_set(err, UNI_EMISMATCH,
+                             "the state of a fit has totals of other metrics than model %s",
+                             model->name);
+    (void)visit_totals(model, read_total, &(reader){ .list = totals });
+    return 0;
+}
+
+/* ---- saving ---- */
+
+static int put_places(const uni__moment *moment, uni_value *state)
+{
+    uni_value *source = uni_value_dict(), *waiting = uni_value_dict();
+    int status = uni_dict_take(source, "reset", uni_value_int(moment->next.reset));
+    status |= uni_dict_take(source, "batch", uni_value_int(moment->next.batch));
+    status |= uni_dict_take(state, "source", source);
+    if (moment->waiting == 0) {
+        uni_value_free(waiting);
+        return status;
+    }
+    status |= uni_dict_take(waiting, "batches", uni_value_int(moment->waiting));
+    status |= uni_dict_take(waiting, "reset", uni_value_int(moment->first_waiting.reset));
+    status |= uni_dict_take(waiting, "batch", uni_value_int(moment->first_waiting.batch));
+    status |= uni_dict_take(waiting, "steps", uni_value_int(moment->waiting_steps));
+    return status | uni_dict_take(state, "waiting", waiting);
+}
 
 static int put_numbers(const uni_model *model, uni_value *state)
 {
@@ -68,18 +117,19 @@ static int put_numbers(const uni_model *model, uni_value *state)
     status |= uni_dict_take(state, "steps", uni_value_int(model->steps));
     status |= uni_dict_take(state, "seed", uni_value_int((int64_t)model->seed));
     status |= uni_dict_take(state, "history", uni_value_copy(moment->history));
-    /* Model files have it as a float. */
+    /* Model files store it as a float. */
     double rate = uni_optimizer_learning_rate(uni_model_optimizer(model), NULL);
     if (rate >= 0)
         status |= uni_dict_take(state, "learning_rate", uni_value_float(rate));
+    status |= put_places(moment, state);
     if (moment->batch == 0)
         return status;
-    uni_value *totals = uni_value_list();
-    status |= visit_totals((uni_model *)(uintptr_t)model, append_total, totals);
+    uni_value *totals = NULL;
+    status |= uni__totals_get((uni_model *)(uintptr_t)model, &totals, NULL);
     return status | uni_dict_take(state, "totals", totals);
 }
 
-int uni_model_get_fit_state(const uni_model *model, uni_value **out, uni_error *err)
+int uni__model_get_fit_state(const uni_model *model, uni_value **out, uni_error *err)
 {
     *out = NULL;
     if (model->moment == NULL)
@@ -99,7 +149,7 @@ int uni_model_get_fit_state(const uni_model *model, uni_value **out, uni_error *
     return 0;
 }
 
-int uni_model_set_fit_state(uni_model *model, const uni_value *state, uni_error *err)
+int uni__model_set_fit_state(uni_model *model, const uni_value *state, uni_error *err)
 {
     int64_t format = uni_dict_get_int(state, "format", 0);
     if (format != FORMAT)
@@ -115,7 +165,49 @@ int uni_model_set_fit_state(uni_model *model, const uni_value *state, uni_error 
     return 0;
 }
 
-/* ---- going on ---- */
+/* Moving averages as of the same moment: those of a step that is repeated are the ones before
+ * it. */
+static int put_moving(const uni_model *model, bool repeat, uni_value *state)
+{
+    size_t size = 0;
+    const float *now = uni__parameters_states(model->build.store, &size);
+    const float *from = repeat && size > 0 ? model->runner->states_before : now;
+    return uni_dict_take(state, "moving", uni_value_bytes(from, size * sizeof *from));
+}
+
+int uni__fit_state_to_join(const uni_model *model, bool repeat, uni_value **out, uni_error *err)
+{
+    UNI_TRY(uni__model_get_fit_state(model, out, err));
+    uni_value *source = uni_value_dict();
+    int64_t batch = model->moment->next.batch - (repeat ? 1 : 0);
+    int status = uni_dict_take(source, "reset", uni_value_int(model->moment->next.reset));
+    status |= uni_dict_take(source, "batch", uni_value_int(batch));
+    status |= uni_dict_take(*out, "source", source);
+    status |= put_moving(model, repeat, *out);
+    if (status == 0)
+        return 0;
+    uni_value_free(*out);
+    *out = NULL;
+    return uni_error_set(err, UNI_ENOMEM, "no memory for the state of a fit");
+}
+
+int uni__fit_join(uni_model *model, const uni_value *state, uni_error *err)
+{
+    size_t size = 0, bytes = 0;
+    float *states = uni__parameters_states(model->build.store, &size);
+    const void *moving = uni_value_as_bytes(uni_dict_get(state, "moving"), &bytes);
+    if (bytes != size * sizeof *states)
+        return uni_error_set(err, UNI_EMISMATCH,
+                             "the other ranks have %zu bytes of moving averages, model %s has %zu",
+                             bytes, model->name, size * sizeof *states);
+    if (size > 0)
+        memcpy(states, moving, bytes);
+    UNI_TRY(uni__model_set_fit_state(model, state, err));
+    model->resume_anywhere = true;
+    return 0;
+}
+
+/* ---- resuming ---- */
 
 static int take_history(uni__moment *moment, const uni_value *history, uni_error *err)
 {
@@ -133,15 +225,29 @@ static int take_history(uni__moment *moment, const uni_value *history, uni_error
     return 0;
 }
 
-static int take_totals(uni_model *model, const uni_value *totals, uni_error *err)
+/* Each gives its reset, and how many batches came before. */
+static int take_place(uni__place *out, const uni_value *place, uni__place otherwise, uni_error *err)
 {
-    size_t count = 0;
-    (void)visit_totals(model, count_total, &count);
-    if (uni_list_size(totals) != count)
-        return uni_error_set(err, UNI_EMISMATCH,
-                             "the state of a fit has totals of other metrics than model %s",
-                             model->name);
-    (void)visit_totals(model, read_total, &(reader){ .list = totals });
+    out->reset = uni_dict_get_int(place, "reset", otherwise.reset);
+    out->batch = uni_dict_get_int(place, "batch", otherwise.batch);
+    if (out->reset >= 0 && out->reset <= INT32_MAX && out->batch >= 0)
+        return 0;
+    return uni_error_set(err, UNI_EFORMAT, "the state of a fit is of epoch %lld, batch %lld",
+                         (long long)out->reset, (long long)out->batch);
+}
+
+static int take_places(uni__moment *moment, const uni_value *state, uni_error *err)
+{
+    const uni_value *waiting = uni_dict_get(state, "waiting");
+    uni__place here = { moment->epoch, moment->batch };
+    UNI_TRY(take_place(&moment->next, uni_dict_get(state, "source"), here, err));
+    UNI_TRY(take_place(&moment->first_waiting, waiting, here, err));
+    int64_t batches = uni_dict_get_int(waiting, "batches", 0);
+    moment->waiting_steps = uni_dict_get_int(waiting, "steps", 0);
+    if (batches < 0 || batches > INT32_MAX || moment->waiting_steps < 0)
+        return uni_error_set(err, UNI_EFORMAT, "the state of a fit has %lld batches that wait",
+                             (long long)batches);
+    moment->waiting = (int)batches;
     return 0;
 }
 
@@ -155,10 +261,12 @@ static int resume(uni__moment *moment, uni_model *model, const uni_value *state,
     UNI_TRY(take_history(moment, uni_dict_get(state, "history"), err));
     UNI_TRY(uni__callbacks_set_states(&moment->callbacks, uni_dict_get(state, "callbacks"), err));
     if (batch > 0)
-        UNI_TRY(take_totals(model, uni_dict_get(state, "totals"), err));
+        UNI_TRY(uni__totals_set(model, uni_dict_get(state, "totals"), err));
     moment->first_epoch = (int)uni_dict_get_int(state, "first_epoch", 0);
     moment->epoch = (int)epoch;
     moment->batch = batch;
+    moment->resumed = true;
+    UNI_TRY(take_places(moment, state, err));
     model->stopping = uni_dict_get_bool(state, "stopping", false);
     model->steps = uni_dict_get_int(state, "steps", model->steps);
     uint64_t seed = (uint64_t)uni_dict_get_int(state, "seed", 0);
@@ -166,10 +274,11 @@ static int resume(uni__moment *moment, uni_model *model, const uni_value *state,
         model->seed = model->build.seed = seed;
     const uni_value *rate = uni_dict_get(state, "learning_rate");
     uni_error why = { 0 };
+    /* A schedule computes the rate from the step. */
     if (rate != NULL &&
         uni_optimizer_set_learning_rate(uni_model_optimizer(model), uni_value_as_float(rate, -1),
                                         &why) < 0 &&
-        why.code != UNI_ESTATE) /* with a schedule it follows from the step */
+        why.code != UNI_ESTATE)
         return uni_error_set(err, why.code, "%s", why.message);
     return 0;
 }

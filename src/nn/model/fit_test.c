@@ -1,7 +1,8 @@
 /*
- * fit_test.c - fit as a user sees it: it learns; accumulation equals the larger batch; logs, history and bad
- * input. (Replicas: replicas_test.c.)
+ * fit_test.c - fit from the user's side: it learns; accumulation equals the larger batch; logs,
+ * history and bad input. replicas_test.c covers replicas.
  */
+#include "nn/shared.h"
 #include "nn/model/testing.h"
 
 #include <unisono/log.h>
@@ -37,15 +38,15 @@ static void learns_a_line(void **state)
                                 .epochs = 60,
                                 .batch_size = 20,
                                 .validation_split = 0.1 };
-    OK(uni_model_fit(model, &options, &history, err));
-    OK(uni_model_evaluate(model, &options, &result, err));
+    OK(uni_model_fit(&history, model, &options, err));
+    OK(uni_model_evaluate(&result, model, &options, err));
     assert_true(uni_dict_get_float(result, "loss", 1) < 1e-3);
     assert_true(fabs(uni_dict_get_float(result, "mse", 1) - uni_dict_get_float(result, "loss", 0)) <
                 1e-9);
     assert_int_equal(uni_list_size(uni_dict_get(history, "loss")), 60);
     assert_int_equal(uni_list_size(uni_dict_get(history, "val_mse")), 60);
     uni_array *prediction = NULL;
-    OK(uni_model_predict(model, &options, &prediction, err));
+    OK(uni_model_predict(&prediction, model, &options, err));
     assert_int_equal(uni_array_count(prediction), 200);
     assert_true(fabsf(((float *)uni_array_data(prediction))[100] - 0.25f) < 0.05f);
     uni_array_unref(prediction);
@@ -73,7 +74,7 @@ static void accumulation_is_a_larger_batch(void **state)
         options.no_shuffle = true;
         options.batch_size = i == 0 ? 64 : 16;
         options.threads = options.replicas = i == 2 ? 2 : 1;
-        OK(uni_model_fit(models[i], &options, NULL, err));
+        OK(uni_model_fit(NULL, models[i], &options, err));
         assert_int_equal(uni_optimizer_iterations(uni_model_optimizer(models[i])), 12);
     }
     assert_true(model_distance(models[0], models[1]) < 1e-5);
@@ -83,7 +84,7 @@ static void accumulation_is_a_larger_batch(void **state)
     free_problem(&p);
 }
 
-/* A sample with weight 2 counts as two samples do (but for the count of samples); a class weight is
+/* A sample with weight 2 counts like two samples, except in the count of samples; a class weight is
  * a weight of its samples. */
 static void weights_of_samples_and_classes(void **state)
 {
@@ -96,18 +97,18 @@ static void weights_of_samples_and_classes(void **state)
               *plain = classifier("sgd");
     uni_fit_options options = options_of(&p);
     options.epochs = 3;
-    OK(uni_model_fit(plain, &options, NULL, err));
+    OK(uni_model_fit(NULL, plain, &options, err));
     options.sample_weight = &column;
-    OK(uni_model_fit(by_sample, &options, NULL, err));
+    OK(uni_model_fit(NULL, by_sample, &options, err));
     options.sample_weight = NULL;
     options.class_weight = (const double[]){ 0.5, 3 };
     options.num_classes = 2;
-    OK(uni_model_fit(by_class, &options, NULL, err));
+    OK(uni_model_fit(NULL, by_class, &options, err));
     assert_true(model_distance(by_sample, by_class) < 1e-7);
     assert_true(model_distance(by_sample, plain) > 1e-4);
     options.num_classes = 1;
     REFUSED(UNI_EINVAL, "class_weight has 1 classes", "class 1",
-            uni_model_fit(by_class, &options, NULL, err));
+            uni_model_fit(NULL, by_class, &options, err));
     uni_model_free(by_sample);
     uni_model_free(by_class);
     uni_model_free(plain);
@@ -175,7 +176,7 @@ static int on_test_end(void *self, uni_model *model, const uni_logs *logs, uni_e
     return 0;
 }
 
-static const uni_fit_callback_class events_class = {
+static const uni_callback_class events_class = {
     .name = "events",
     .train_begin = on_train_begin,
     .train_end = on_train_end,
@@ -191,18 +192,18 @@ static void order_of_callbacks(void **state)
 {
     problem p = make_problem(50);
     struct events events = { "" };
-    uni_fit_callback *callback = NULL;
+    uni_callback *callback = NULL;
     uni_model *model = classifier("sgd");
-    OK(uni_fit_callback_new(&callback, &events_class, &events, err));
+    OK(uni_callback_new(&callback, &events_class, &events, err));
     uni_fit_options options = options_of(&p);
     options.epochs = 3;
     options.initial_epoch = 1;
     options.validation_split = 0.2;
     options.callbacks = &callback;
     options.num_callbacks = 1;
-    OK(uni_model_fit(model, &options, NULL, err));
+    OK(uni_model_fit(NULL, model, &options, err));
     assert_string_equal(events.text, "train[E1(b0<>b1<>t{})E2(b0<>b1<>t{})]");
-    uni_fit_callback_free(callback);
+    uni_callback_free(callback);
     uni_model_free(model);
     free_problem(&p);
 }
@@ -213,17 +214,17 @@ static int count_batches(void *self, uni_model *model, int64_t batch, uni_error 
     seen_batches++;
     return 0;
 }
-static const uni_fit_callback_class count_class = { .name = "count", .batch_begin = count_batches };
+static const uni_callback_class count_class = { .name = "count", .batch_begin = count_batches };
 
-/* steps_per_epoch goes on where the epoch before stopped, and starts again when the data is
- * through. */
+/* steps_per_epoch continues where the previous epoch stopped, and starts again at the end of the
+ * data. */
 static void steps_per_epoch(void **state)
 {
     problem p = make_problem(96);
     uni_model *model = classifier("sgd");
-    uni_fit_callback *callback = NULL;
+    uni_callback *callback = NULL;
     uni_value *history = NULL;
-    OK(uni_fit_callback_new(&callback, &count_class, NULL, err));
+    OK(uni_callback_new(&callback, &count_class, NULL, err));
     uni_fit_options options = options_of(&p);
     options.epochs = 4;
     options.steps_per_epoch = 2;
@@ -232,12 +233,12 @@ static void steps_per_epoch(void **state)
     options.validation_split = 1.0 / 3;
     options.validation_freq = 2;
     seen_batches = 0;
-    OK(uni_model_fit(model, &options, &history, err));
+    OK(uni_model_fit(&history, model, &options, err));
     assert_int_equal(seen_batches, 8); /* 2 batches of 32 are one pass */
     assert_int_equal(uni_list_size(uni_dict_get(history, "loss")), 4);
     assert_int_equal(uni_list_size(uni_dict_get(history, "val_loss")), 2);
     uni_value_free(history);
-    uni_fit_callback_free(callback);
+    uni_callback_free(callback);
     uni_model_free(model);
     free_problem(&p);
 }
@@ -254,7 +255,7 @@ static void times_and_trace(void **state)
     uni_fit_options options = options_of(&p);
     options.step_times = true;
     options.trace = path;
-    OK(uni_model_fit(model, &options, &history, err));
+    OK(uni_model_fit(&history, model, &options, err));
     static const char *const names[] = { "input_ms", "forward_ms", "backward_ms", "update_ms" };
     for (int i = 0; i < 4; i++)
         assert_true(history_at(history, names[i], 0) > 0 &&
@@ -282,17 +283,17 @@ static void single_batches(void **state)
     uni_batch batch = {
         .num_x = 1, .num_y = 1, .x = { p.columns[0] }, .y = { p.columns[1] }, .size = 64
     };
-    OK(uni_model_test_on_batch(model, &batch, &test, err));
+    OK(uni_model_test_on_batch(&test, model, &batch, err));
     uni_model_reset_metrics(model);
-    OK(uni_model_train_on_batch(model, &batch, &first, err));
-    OK(uni_model_train_on_batch(model, &batch, &second, err));
+    OK(uni_model_train_on_batch(&first, model, &batch, err));
+    OK(uni_model_train_on_batch(&second, model, &batch, err));
     double a = uni_dict_get_float(first, "loss", 0), b = uni_dict_get_float(second, "loss", 0);
     assert_true(fabs(uni_dict_get_float(test, "loss", 0) - a) < 1e-6);
     assert_true(b < a);
     double step = 2 * b - a;
     uni_model_reset_metrics(model);
     uni_value_free(second);
-    OK(uni_model_train_on_batch(model, &batch, &second, err));
+    OK(uni_model_train_on_batch(&second, model, &batch, err));
     assert_true(uni_dict_get_float(second, "loss", 0) < step);
     uni_value_free(first);
     uni_value_free(second);
@@ -307,7 +308,7 @@ static void count_warnings(void *context, uni_log_level level, const char *messa
         ++*(int *)context;
 }
 
-/* Data with a NaN in it has no loss: evaluate gives it as it is, and says so once. */
+/* Data with NaN has no finite loss: evaluate returns it, and warns once. */
 static void evaluate_says_nan_once(void **state)
 {
     problem p = make_problem(64);
@@ -316,11 +317,11 @@ static void evaluate_says_nan_once(void **state)
     int warnings = 0;
     uni_fit_options options = options_of(&p);
     uni_log_function_set(count_warnings, &warnings);
-    OK(uni_model_evaluate(model, &options, NULL, err));
+    OK(uni_model_evaluate(NULL, model, &options, err));
     assert_int_equal(warnings, 0);
     p.x[70] = NAN;
     for (int i = 0; i < 2; i++) {
-        OK(uni_model_evaluate(model, &options, &result, err));
+        OK(uni_model_evaluate(&result, model, &options, err));
         assert_true(isnan(uni_dict_get_float(result, "loss", 0)));
         uni_value_free(result);
     }
@@ -372,18 +373,18 @@ static void several_outputs(void **state)
     uni_fit_options options = options_of(&p);
     options.y = y;
     options.num_y = 2;
-    OK(uni_model_fit(model, &options, &history, err));
+    OK(uni_model_fit(&history, model, &options, err));
     assert_false(isnan(history_at(history, "b_mean_absolute_error", 0)));
     double total = history_at(history, "a_loss", 0) + 0.25 * history_at(history, "b_loss", 0);
     assert_true(fabs(total - history_at(history, "loss", 0)) < 1e-6);
     uni_array *predictions[2] = { NULL, NULL };
-    OK(uni_model_predict(model, &options, predictions, err));
+    OK(uni_model_predict(predictions, model, &options, err));
     assert_int_equal(uni_array_shape(predictions[0])[1], 1);
     assert_int_equal(uni_array_shape(predictions[1])[1], 2);
     uni_array_unref(predictions[0]);
     uni_array_unref(predictions[1]);
     options.num_y = 1;
-    REFUSED(UNI_EINVAL, "2 outputs", "1 target", uni_model_fit(model, &options, NULL, err));
+    REFUSED(UNI_EINVAL, "2 outputs", "1 target", uni_model_fit(NULL, model, &options, err));
     uni_value_free(history);
     uni_model_free(model);
     free_problem(&p);
@@ -396,36 +397,36 @@ static void bad_data(void **state)
     problem p = make_problem(64);
     uni_model *model = classifier("sgd");
     uni_fit_options options = options_of(&p);
-    REFUSED(UNI_EINVAL, "no data", "x", uni_model_fit(model, NULL, NULL, err));
+    REFUSED(UNI_EINVAL, "no data", "x", uni_model_fit(NULL, model, NULL, err));
     options.num_callbacks = 1;
-    REFUSED(UNI_EINVAL, "num_callbacks is 1", "NULL", uni_model_fit(model, &options, NULL, err));
+    REFUSED(UNI_EINVAL, "num_callbacks is 1", "NULL", uni_model_fit(NULL, model, &options, err));
     options.num_callbacks = 0;
     options.replicas = -2;
-    REFUSED(UNI_EINVAL, "replicas -2", "0", uni_model_fit(model, &options, NULL, err));
+    REFUSED(UNI_EINVAL, "replicas -2", "0", uni_model_fit(NULL, model, &options, err));
     options.replicas = 0;
     uni_column wide = uni_column_view(UNI_F32, SHAPE(51, 10), p.x);
     uni_column few = uni_column_view(UNI_F32, SHAPE(51, 1), p.y);
     options.x = &wide;
-    REFUSED(UNI_ESHAPE, "(64, 1)", "51 samples", uni_model_fit(model, &options, NULL, err));
+    REFUSED(UNI_ESHAPE, "(64, 1)", "51 samples", uni_model_fit(NULL, model, &options, err));
     options.y = &few;
-    REFUSED(UNI_ESHAPE, "(None, 8)", "(32, 10)", uni_model_fit(model, &options, NULL, err));
+    REFUSED(UNI_ESHAPE, "(None, 8)", "(32, 10)", uni_model_fit(NULL, model, &options, err));
     uni_column nothing = uni_column_view(UNI_F32, SHAPE(0, 8), p.x),
                none = uni_column_view(UNI_F32, SHAPE(0, 1), p.y);
     options.x = &nothing;
     options.y = &none;
-    REFUSED(UNI_EINVAL, "empty dataset", "classifier", uni_model_fit(model, &options, NULL, err));
+    REFUSED(UNI_EINVAL, "empty dataset", "classifier", uni_model_fit(NULL, model, &options, err));
     REFUSED(UNI_EINVAL, "empty dataset", "classifier",
-            uni_model_evaluate(model, &options, NULL, err));
+            uni_model_evaluate(NULL, model, &options, err));
     uni_string words[2] = { { "a", 1 }, { "b", 1 } };
     uni_column text = uni_column_strings(2, words),
                two = uni_column_view(UNI_F32, SHAPE(2, 1), p.y);
     options.x = &text;
     options.y = &two;
-    REFUSED(UNI_ESHAPE, "(None, 8)", "(2,)", uni_model_fit(model, &options, NULL, err));
+    REFUSED(UNI_ESHAPE, "(None, 8)", "(2,)", uni_model_fit(NULL, model, &options, err));
     options = options_of(&p);
     p.x[8 * 40 + 3] = NAN;
     REFUSED(UNI_EINVAL, "NaN", "input 0",
-            (options.no_shuffle = true, uni_model_fit(model, &options, NULL, err)));
+            (options.no_shuffle = true, uni_model_fit(NULL, model, &options, err)));
     uni_model_free(model);
     free_problem(&p);
 }
@@ -436,7 +437,7 @@ static void bad_compile(void **state)
     uni_model *model = NULL;
     OK(uni_sequential_new(&model, NULL, UNI_LAYERS(uni_layer_dense(1, NULL)), err));
     uni_fit_options options = options_of(&p);
-    REFUSED(UNI_ESTATE, "compile", "sequential", uni_model_fit(model, &options, NULL, err));
+    REFUSED(UNI_ESTATE, "compile", "sequential", uni_model_fit(NULL, model, &options, err));
     REFUSED(
         UNI_ENOTFOUND, "mean_squared_eror", "mean_squared_error",
         uni_model_compile(model, &(uni_compile_options){ .loss_name = "mean_squared_eror" }, err));
@@ -460,11 +461,11 @@ static void bad_compile(void **state)
                 &(uni_compile_options){ .loss = loss, .loss_name = "mse", .optimizer = optimizer },
                 err));
     OK(uni_model_compile(model, &(uni_compile_options){ .optimizer_name = "sgd" }, err));
-    REFUSED(UNI_ESTATE, "without a loss", "sequential", uni_model_fit(model, &options, NULL, err));
+    REFUSED(UNI_ESTATE, "without a loss", "sequential", uni_model_fit(NULL, model, &options, err));
     OK(uni_model_compile(
         model, &(uni_compile_options){ .optimizer_name = "sgd", .loss_name = "mae" }, err));
-    OK(uni_model_fit(model, &options, NULL, err)); /* built by the data; compile may be repeated */
-    assert_int_equal(uni_model_input_spec(model, 0)->dims[1], 8);
+    OK(uni_model_fit(NULL, model, &options, err)); /* built by the data; compile may be repeated */
+    assert_int_equal(uni__model_input_spec(model, 0)->dims[1], 8);
     uni_model_free(model);
     free_problem(&p);
 }

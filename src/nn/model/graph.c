@@ -1,12 +1,13 @@
 /*
- * graph.c - functional models: symbols stand for tensors to come, applying a layer to them builds
- * it and makes the next one.
+ * graph.c - functional models: symbols stand for future tensors; applying a layer to them builds it
+ * and creates the next symbol.
  *
- * A graph is a model under construction; symbols are numbers of its nodes. The first error sticks,
+ * A graph is a model under construction; symbols are indices of its nodes. The first error sticks:
  * later calls return NULL, and uni_model_from_graph reports it, so that a network can be written as
- * nested calls. When the model is made its layers are put in Keras's order (by depth from the
- * outputs, then by the walk from them), which is the order of get_weights. One thread.
+ * nested calls. The finished model has its layers in Keras's order (by depth from the outputs, then
+ * by the traversal from them), which is the order of get_weights. One thread.
  */
+#include "nn/shared.h"
 #include "nn/layer.h"
 
 #include <stdio.h>
@@ -70,7 +71,7 @@ static bool has_layer(const uni_model *model, const uni_layer *layer)
     return false;
 }
 
-/* Takes the layer unless the graph has it already. */
+/* Takes ownership of the layer unless the graph already has it. */
 static int take_layer(uni_graph *graph, uni_layer *layer)
 {
     if (layer == NULL)
@@ -107,8 +108,8 @@ uni_symbol *uni_graph_apply_n(uni_graph *graph, uni_layer *layer, int count,
     uni_error *err = &graph->failure;
     bool failed = graph->failure.code != 0;
     uni_error ignored = { 0 };
-    if (failed && layer != NULL &&
-        !layer->owned) { /* taken all the same, to be freed with the graph */
+    /* Taken anyway, to be freed with the graph. */
+    if (failed && layer != NULL && !layer->owned) {
         if (uni__model_add_layer(model, layer, &ignored) < 0)
             return NULL;
         return NULL;
@@ -139,12 +140,7 @@ uni_symbol *uni_graph_apply_n(uni_graph *graph, uni_layer *layer, int count,
     return new_symbol(graph, node);
 }
 
-uni_symbol *uni_graph_apply(uni_graph *graph, uni_layer *layer, uni_symbol *input)
-{
-    return uni_graph_apply_n(graph, layer, 1, &input);
-}
-
-uni_symbol *uni_symbol_training(uni_symbol *symbol, bool training)
+uni_symbol *uni__symbol_training(uni_symbol *symbol, bool training)
 {
     if (symbol != NULL) {
         uni__model_node *node = &symbol->graph->model->nodes[symbol->node];
@@ -154,19 +150,14 @@ uni_symbol *uni_symbol_training(uni_symbol *symbol, bool training)
     return symbol;
 }
 
-const uni_spec *uni_symbol_spec(const uni_symbol *symbol)
-{
-    return symbol != NULL ? &symbol->graph->model->nodes[symbol->node].output : NULL;
-}
-
 /* ---- Keras's order of layers ---- */
 
 struct order {
     const uni_model *model;
-    int *done; /* node: its place + 1 in `finished`, 0 not yet */
-    int *finished; /* nodes, inputs before what uses them */
+    int *done; /* per node: its position + 1 in `finished`; 0: not yet */
+    int *finished; /* nodes, inputs before their users */
     int num_finished;
-    int *index, *depth; /* by layer: first visit (-1: none), depth from the outputs */
+    int *index, *depth; /* per layer: first visit (-1: none), depth from the outputs */
     int num_visited;
 };
 
@@ -191,7 +182,7 @@ static void walk(struct order *order, int node)
     order->finished[order->num_finished++] = node;
 }
 
-/* Depths of nodes and layers, from the outputs backwards, as Keras's map_graph finds them. */
+/* Depths of nodes and layers, from the outputs backwards, as in Keras's map_graph. */
 static void find_depths(struct order *order, int *node_depth)
 {
     for (int i = order->num_finished - 1; i >= 0; i--) {
@@ -209,7 +200,7 @@ static void find_depths(struct order *order, int *node_depth)
 
 static void sort_layers(uni_model *model, const struct order *order)
 {
-    for (size_t i = 1; i < model->num_layers; i++) /* insertion: few layers, nearly sorted */
+    for (size_t i = 1; i < model->num_layers; i++) /* insertion sort: few layers, nearly sorted */
         for (size_t j = i; j > 0; j--) {
             int a = layer_index(order->model, model->layers[j - 1]),
                 b = layer_index(order->model, model->layers[j]);
@@ -234,7 +225,7 @@ static int order_layers(uni_model *model, uni_error *err)
         return uni_error_set(err, UNI_ENOMEM, "no memory for model %s", model->name);
     }
     memcpy(before, model->layers, layers * sizeof *before);
-    uni_model frozen = *model; /* the order before sorting, which indices refer to */
+    uni_model frozen = *model; /* the order before sorting, to which indices refer */
     frozen.layers = before;
     struct order order = { .model = &frozen,
                            .done = memory,
@@ -316,8 +307,8 @@ static int finish(uni_graph *graph, const char *name, int num_inputs, uni_symbol
     model->num_outputs = num_outputs;
     UNI_TRY(check_inputs(model, err));
     UNI_TRY(order_layers(model, err));
-    return uni__model_build_nodes(model, &model->build, NULL,
-                                  err); /* all are built; finds the specs again */
+    /* All are built; recomputes the specs. */
+    return uni__model_build_nodes(model, &model->build, NULL, err);
 }
 
 int uni_model_from_graph(uni_model **out, const char *name, uni_graph *graph, int num_inputs,

@@ -1,6 +1,7 @@
 /*
  * loop.c - see loop.h.
  */
+#include "tensor/shared.h"
 #include "nn/model/loop.h"
 
 #include <math.h>
@@ -9,8 +10,8 @@
 
 #include "base/log.h"
 
-/* Samples [begin, end) of a column with as many samples as there are; any other is left alone, to
- * be refused by the batches. */
+/* Samples [begin, end) of a column of the expected length. Any other column is left alone, and the
+ * batches reject it. */
 static uni_column cut(const uni_column *column, int64_t samples, int64_t begin, int64_t end)
 {
     uni_column part = *column;
@@ -71,7 +72,7 @@ int uni__fit_source_next(uni__fit_source *source, uni_batch *out, uni_error *err
         source->has_first = false;
         return 1;
     }
-    return uni_batches_next(source->batches, out, err);
+    return uni_batches_next(out, source->batches, err);
 }
 
 int uni__fit_source_reset(uni__fit_source *source, uint64_t epoch, uni_error *err)
@@ -82,7 +83,7 @@ int uni__fit_source_reset(uni__fit_source *source, uint64_t epoch, uni_error *er
 
 int uni__fit_source_build(uni__fit_source *source, uni_model *model, uni_error *err)
 {
-    int got = uni_batches_next(source->batches, &source->first, err);
+    int got = uni_batches_next(&source->first, source->batches, err);
     UNI_TRY(got);
     source->has_first = got == 1;
     if (got == 0)
@@ -123,20 +124,20 @@ int uni__check_batch(const uni_model *model, const uni_batch *batch, bool target
         return uni_error_set(err, UNI_EINVAL, "model %s has %d output%s, the data has %d target%s",
                              model->name, model->num_outputs, model->num_outputs == 1 ? "" : "s",
                              batch->num_y, batch->num_y == 1 ? "" : "s");
-    char text[UNI_SHAPE_TEXT_SIZE];
+    char text[UNI__SHAPE_TEXT_SIZE];
     for (int i = 0; i < batch->num_x + (targets ? batch->num_y : 0); i++) {
         const uni_column *column = i < batch->num_x ? &batch->x[i] : &batch->y[i - batch->num_x];
         if (column->dtype == 0 || column->ndim < 1 || column->shape[0] != batch->size)
             return uni_error_set(err, UNI_ESHAPE, "a batch of %lld samples has %s %d of shape %s",
                                  (long long)batch->size, i < batch->num_x ? "input" : "target",
                                  i < batch->num_x ? i : i - batch->num_x,
-                                 uni_shape_text(text, column->ndim, column->shape));
+                                 uni__shape_text(text, column->ndim, column->shape));
     }
     if (batch->weights.dtype != 0 &&
         (batch->weights.ndim < 1 || batch->weights.shape[0] != batch->size))
         return uni_error_set(err, UNI_ESHAPE, "a batch of %lld samples has weights of shape %s",
                              (long long)batch->size,
-                             uni_shape_text(text, batch->weights.ndim, batch->weights.shape));
+                             uni__shape_text(text, batch->weights.ndim, batch->weights.shape));
     return 0;
 }
 
@@ -172,7 +173,8 @@ int uni__check_finite(const uni_batch *batch, int64_t step, uni_error *err)
 /* ---- tests ---- */
 
 int uni__test_source(uni_model *model, uni__fit_source *source, const uni_fit_options *options,
-                     int64_t steps, const uni__callbacks *callbacks, uni_error *err)
+                     int64_t steps, const uni__updater *updater, const uni__callbacks *callbacks,
+                     uni_error *err)
 {
     int status = 0;
     double values[64];
@@ -201,8 +203,8 @@ int uni__test_source(uni_model *model, uni__fit_source *source, const uni_fit_op
             UNI_TRY(status);
         }
     }
-    if (options->replica != NULL)
-        UNI_TRY(uni__runner_reduce_totals(model->runner, options->replica, false, err));
+    if (updater != NULL)
+        UNI_TRY(uni__runner_reduce_totals(model->runner, updater, false, err));
     if (logged)
         uni__compiled_results(model->compiled, model->num_outputs, values);
     UNI__CALLBACKS(status, callbacks, test_end, model, logged ? &logs : &(uni_logs){ 0 }, err);

@@ -1,17 +1,19 @@
 /*
  * model.c - a model: its layers, its nodes, building and the forward pass.
  *
- * Sequential models and graphs are the same thing here: a list of nodes, each a layer with the
- * numbers of the nodes it takes its inputs from. A sequential model makes its nodes when it is
- * built, a graph (graph.c) as layers are applied. A model that becomes a layer of another one is
- * built again in that one's store and keeps its values. One thread builds; uni__model_run is const
- * and may run on several threads, each with its tape.
+ * Sequential models and graphs are the same here: a list of nodes, each a layer with the indices of
+ * the nodes that it takes its inputs from. A sequential model creates its nodes when it is built, a
+ * graph (graph.c) when layers are applied. A model that becomes a layer of another one is built
+ * again in that model's store and keeps its values. One thread builds; uni__model_run is const and
+ * may run on several threads, each with its own tape.
  */
+#include "nn/shared.h"
 #include "nn/layer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unisono/experimental/custom_layer.h>
 
 #include "base/random.h"
 
@@ -99,7 +101,7 @@ int uni__model_build_nodes(uni_model *model, uni__build_context *build, const ch
 
 /* ---- sequential ---- */
 
-/* Layers that were not taken yet when something failed; a layer that is in the list twice is freed
+/* Frees the layers that were not taken when something failed; a layer that is listed twice is freed
  * once. */
 static void free_rest(size_t count, uni_layer *const *layers, size_t begin)
 {
@@ -170,7 +172,7 @@ fail:
     return status;
 }
 
-/* The input layer that the user did not give. */
+/* Creates the input layer that the user did not give. */
 static int make_input(uni_model *model, const uni_spec *spec, uni_error *err)
 {
     uni_spec fitted = *spec;
@@ -218,7 +220,7 @@ static int move_values(void *context, const uni_layer *layer, const uni__layer_s
                        uni_error *err)
 {
     struct values *values = context;
-    size_t count = uni_parameter_size(slot->parameter);
+    size_t count = uni_parameter_info_of(slot->parameter)->size;
     if (!values->restoring && values->size + count > values->capacity) {
         size_t capacity = 2 * (values->size + count);
         float *grown = realloc(values->data, capacity * sizeof *grown);
@@ -269,11 +271,12 @@ static int inner_build(uni_layer *layer, void *self, int num_inputs, const uni_s
     if (had_values)
         UNI_TRY_GOTO(move_all(model, &values, err), done);
     free(layer->children);
-    layer->children = malloc(model->num_layers * sizeof *layer->children);
+    layer->children = malloc((model->num_layers + 1) * sizeof *layer->children);
     if (layer->children == NULL)
         UNI_TRY_GOTO(
             uni_error_set(err, UNI_ENOMEM, "no memory for model %s as a layer", model->name), done);
-    memcpy(layer->children, model->layers, model->num_layers * sizeof *layer->children);
+    if (model->num_layers > 0)
+        memcpy(layer->children, model->layers, model->num_layers * sizeof *layer->children);
     layer->num_children = model->num_layers;
     layer->borrowed_children = true;
 done:
@@ -303,7 +306,7 @@ static int inner_get_config(const uni_layer *layer, const void *self, uni_value 
 {
     const uni_model *model = ((const struct inner *)self)->model;
     uni_value *whole = NULL;
-    UNI_TRY(uni_model_get_config(model, &whole, err));
+    UNI_TRY(uni__model_get_config(&whole, model, err));
     const uni_value *own = uni_dict_get(whole, "config");
     int status = 0;
     for (size_t i = 0; status == 0 && i < uni_dict_size(own); i++)
@@ -358,7 +361,7 @@ uni_model *uni__layer_inner_model(const uni_layer *layer)
     return inner ? ((struct inner *)layer->self)->model : NULL;
 }
 
-/* ---- reading a model ---- */
+/* ---- queries ---- */
 
 static int draw_again(void *context, const uni_layer *layer, const uni__layer_slot *slot,
                       uni_error *err)
@@ -371,35 +374,36 @@ static int draw_again(void *context, const uni_layer *layer, const uni__layer_sl
 
 void uni_model_set_seed(uni_model *model, uint64_t seed)
 {
-    /* 0 is a seed as any other; inside, it means that none was given. */
+    /* 0 is a valid seed; internally it means that none was given. */
     model->seed = seed != 0 ? seed : UNI_SEED_ZERO;
     model->build.seed = model->seed;
+    /* Fails only if memory runs out for an orthogonal matrix: the first draw stays. */
     for (size_t i = 0; i < model->num_layers; i++)
         if (uni__layer_visit(model->layers[i], draw_again, model, NULL) < 0)
-            return; /* only a lack of memory for an orthogonal matrix: what was drawn first stays */
+            return;
 }
 
-uint64_t uni_model_id(const uni_model *model)
+uint64_t uni__model_id(const uni_model *model)
 {
     return model->id;
 }
 
-uint64_t uni_model_seed(const uni_model *model)
+uint64_t uni__model_seed(const uni_model *model)
 {
     return model->seed;
 }
 
-bool uni_model_is_built(const uni_model *model)
+bool uni__model_is_built(const uni_model *model)
 {
     return model->built;
 }
 
-const char *uni_model_name(const uni_model *model)
+const char *uni__model_name(const uni_model *model)
 {
     return model->name;
 }
 
-/* A sequential model does not show its input layer, as Keras's model.layers. */
+/* Like Keras's model.layers, a sequential model hides its input layer. */
 static size_t hidden_layers(const uni_model *model)
 {
     return model->sequential && model->num_layers > 0 &&
@@ -418,32 +422,24 @@ uni_layer *uni_model_layer(const uni_model *model, size_t index)
     return index < uni_model_num_layers(model) ? model->layers[index + hidden_layers(model)] : NULL;
 }
 
-uni_layer *uni_model_find_layer(const uni_model *model, const char *name)
-{
-    for (size_t i = 0; i < model->num_layers; i++)
-        if (strcmp(uni_layer_name(model->layers[i]), name) == 0)
-            return model->layers[i];
-    return NULL;
-}
-
-int uni_model_num_inputs(const uni_model *model)
+int uni__model_num_inputs(const uni_model *model)
 {
     return model->sequential ? 1 : model->num_inputs;
 }
 
-int uni_model_num_outputs(const uni_model *model)
+int uni__model_num_outputs(const uni_model *model)
 {
     return model->sequential ? 1 : model->num_outputs;
 }
 
-const uni_spec *uni_model_input_spec(const uni_model *model, int index)
+const uni_spec *uni__model_input_spec(const uni_model *model, int index)
 {
     return model->built && index >= 0 && index < model->num_inputs
                ? &model->nodes[model->inputs[index]].output
                : NULL;
 }
 
-const uni_spec *uni_model_output_spec(const uni_model *model, int index)
+const uni_spec *uni__model_output_spec(const uni_model *model, int index)
 {
     return model->built && index >= 0 && index < model->num_outputs
                ? &model->nodes[model->outputs[index]].output

@@ -1,8 +1,9 @@
 /*
- * replicas_test.c - one replica, several replicas and two processes' worth of replicas give the same weights, stop together, and share
- * an error.
+ * replicas_test.c - one replica, several replicas and two processes' worth of replicas give the
+ * same weights, stop together, and share an error.
  */
 #include "nn/model/testing.h"
+#include "nn/step.h"
 
 #include <pthread.h>
 
@@ -27,8 +28,8 @@ static void dropout_and_norm(uni_model **out)
         err));
 }
 
-/* Uneven batches (the last has 9 samples), dropout, batch statistics, regularisers: all must not
- * see how a batch is cut. */
+/* Uneven batches (the last has 9 samples), dropout, batch statistics, regularisers: none may depend
+ * on how a batch is cut. */
 static void replicas_agree(void **state)
 {
     problem p = make_problem(201);
@@ -43,7 +44,7 @@ static void replicas_agree(void **state)
         options.replicas = replicas[i];
         options.validation_split = 0.2;
         dropout_and_norm(&models[i]);
-        OK(uni_model_fit(models[i], &options, &histories[i], err));
+        OK(uni_model_fit(&histories[i], models[i], &options, err));
     }
     for (int i = 1; i < 3; i++) {
         assert_true(model_distance(models[0], models[i]) < 2e-5);
@@ -63,7 +64,7 @@ static void replicas_agree(void **state)
     free_problem(&p);
 }
 
-/* More than are added up in one go. */
+/* More than one summation pass handles. */
 static void many_replicas_agree(void **state)
 {
     problem p = make_problem(140);
@@ -75,7 +76,7 @@ static void many_replicas_agree(void **state)
         options.threads = 1;
         options.replicas = i == 0 ? 1 : 130;
         dropout_and_norm(&models[i]);
-        OK(uni_model_fit(models[i], &options, NULL, err));
+        OK(uni_model_fit(NULL, models[i], &options, err));
     }
     assert_true(model_distance(models[0], models[1]) < 2e-5);
     for (int i = 0; i < 2; i++)
@@ -93,7 +94,7 @@ static void same_seed_same_bits(void **state)
         options.threads = options.replicas = 2;
         options.seed = i == 2 ? 8 : 7;
         dropout_and_norm(&models[i]);
-        OK(uni_model_fit(models[i], &options, NULL, err));
+        OK(uni_model_fit(NULL, models[i], &options, err));
     }
     assert_true(model_distance(models[0], models[1]) == 0);
     assert_true(model_distance(models[0], models[2]) > 0);
@@ -102,8 +103,8 @@ static void same_seed_same_bits(void **state)
     free_problem(&p);
 }
 
-/* ---- replicas as a strategy gives them: two threads that each have a model and half of every
- * batch ---- */
+/* ---- replicas as a strategy provides them: two threads, each with a model and half of every batch
+ * ---- */
 
 struct group {
     pthread_barrier_t barrier;
@@ -136,12 +137,14 @@ static int rank_sync(void *context, float *values, size_t count, uni_error *err)
     return 0;
 }
 
-static int rank_reduce(void *context, uni_gradients *gradients, double *sums, size_t num_sums,
-                       uni_error *err)
+/* Both ranks sum everything and make the same update. */
+static int rank_finish(void *context, const uni__trained *trained, uni_error *err)
 {
     struct rank *rank = context;
     struct group *group = rank->group;
-    size_t size = 0;
+    uni_gradients *gradients = trained->gradients;
+    double *sums = trained->sums;
+    size_t size = 0, num_sums = trained->num_sums;
     float *mine = gradients != NULL ? uni_gradients_data(gradients, &size) : NULL;
     group->gradients[rank->index] = mine;
     group->sums[rank->index] = sums;
@@ -158,11 +161,13 @@ static int rank_reduce(void *context, uni_gradients *gradients, double *sums, si
     memcpy(sums, totals, num_sums * sizeof *totals);
     free(copy);
     free(totals);
-    return 0;
+    uni__update update = { .optimizer = trained->optimizer, .gradients = gradients };
+    return gradients != NULL ? uni__update_alone(&update, uni__trained_samples(trained), 1, err)
+                             : 0;
 }
 
 /* A source that gives this rank its part of each global batch of 32: 5/8 to rank 0, the rest to
- * rank 1, at last nothing to rank 1. */
+ * rank 1, and finally nothing to rank 1. */
 struct part {
     const struct rank *rank;
     int64_t at;
@@ -205,30 +210,28 @@ static int stop_batch_end(void *self, uni_model *model, int64_t batch, const uni
     return 0;
 }
 
-static const uni_fit_callback_class stop_class = { .name = "stop", .batch_end = stop_batch_end };
+static const uni_callback_class stop_class = { .name = "stop", .batch_end = stop_batch_end };
 
 static void *run_rank(void *context)
 {
     struct rank *rank = context;
     struct part part = { rank, 0 };
     uni_batches *batches = NULL;
-    uni_fit_callback *stop = NULL;
+    uni_callback *stop = NULL;
     OK(uni_batches_new(&batches, &part_class, &part, err));
-    OK(uni_fit_callback_new(&stop, &stop_class, rank, err));
-    uni_replica replica = { .index = rank->index,
-                            .count = 2,
-                            .sync = { rank, rank_sync },
-                            .context = rank,
-                            .reduce = rank_reduce };
-    OK(uni_model_fit(rank->model,
-                     &(uni_fit_options){ .batches = batches,
-                                         .epochs = 2,
-                                         .threads = 1,
-                                         .replica = &replica,
-                                         .callbacks = &stop,
-                                         .num_callbacks = 1 },
-                     &rank->history, err));
-    uni_fit_callback_free(stop);
+    OK(uni_callback_new(&stop, &stop_class, rank, err));
+    uni__updater updater = { .name = "two threads",
+                             .index = rank->index,
+                             .count = 2,
+                             .context = rank,
+                             .sync = { rank, rank_sync },
+                             .finish = rank_finish };
+    OK(uni__model_fit(
+        rank->model,
+        &(uni_fit_options){
+            .batches = batches, .epochs = 2, .threads = 1, .callbacks = &stop, .num_callbacks = 1 },
+        &updater, &rank->history, err));
+    uni_callback_free(stop);
     uni_batches_free(batches);
     return NULL;
 }
@@ -274,7 +277,7 @@ static void processes_agree(void **state)
     options.epochs = 2;
     options.no_shuffle = true;
     dropout_and_norm(&alone);
-    OK(uni_model_fit(alone, &options, &history, err));
+    OK(uni_model_fit(&history, alone, &options, err));
     for (int i = 0; i < 2; i++) {
         assert_true(model_distance(alone, ranks[i].model) < 2e-5);
         for (size_t epoch = 0; epoch < 2; epoch++) {
@@ -302,8 +305,8 @@ static void processes_accumulate(void **state)
     free_problem(&p);
 }
 
-/* Rank 1 wants to stop after its second batch: both stop after the third, because the wish goes
- * with a step. */
+/* Rank 1 wants to stop after its second batch. Both stop after the third, because the request
+ * travels with a step. */
 static void processes_stop_together(void **state)
 {
     problem p = make_problem(32 * 20);
@@ -317,7 +320,8 @@ static void processes_stop_together(void **state)
     free_problem(&p);
 }
 
-/* A label out of range in one replica ends all of them with the error, and the model can go on. */
+/* A label out of range in one replica ends all of them with the error, and the model remains
+ * usable. */
 static void error_in_one_replica(void **state)
 {
     uni_model *model = NULL;
@@ -346,9 +350,9 @@ static void error_in_one_replica(void **state)
                                 .replicas = 2,
                                 .no_shuffle = true };
     y[20] = 7; /* in the second half of the first batch */
-    REFUSED(UNI_EINVAL, "7", "3", uni_model_fit(model, &options, NULL, err));
+    REFUSED(UNI_EINVAL, "7", "3", uni_model_fit(NULL, model, &options, err));
     y[20] = 1;
-    OK(uni_model_fit(model, &options, NULL, err));
+    OK(uni_model_fit(NULL, model, &options, err));
     uni_model_free(model);
 }
 

@@ -1,6 +1,9 @@
 /*
- * runner.c - makes replica threads, cuts batches and runs them. The update is in update.c.
+ * runner.c - starts replica threads, cuts batches, runs them and hands them over for the update
+ * (nn/step.h).
  */
+#include "tensor/shared.h"
+#include "nn/shared.h"
 #include "nn/model/runner.h"
 
 #include <stdlib.h>
@@ -10,11 +13,11 @@
 #include "base/cpus.h"
 #include "nn/optimizer/optimizer.h"
 
-/* A training step runs on replica threads instead of threaded kernels, when not told, as long as it
- * is short (floating-point operations) and the weights are few: each replica writes a whole
- * gradient and all are added up. Two pairs of runs on a busy machine: the NNLM head (50,000
- * weights) gained at batches 16 to 4,096; 784-w-w-10 at batch 64 was mixed at w = 64 and 128
- * (118,000) and lost 19 and 46 % at 256 (269,000). */
+/* By default, a training step runs on replica threads instead of threaded kernels if it is short
+ * (floating-point operations) and has few weights, because each replica writes a whole gradient and
+ * all are summed. Two pairs of runs on a busy machine: the NNLM head (50,000 weights) gained at
+ * batches 16 to 4,096; 784-w-w-10 at batch 64 was mixed at w = 64 and 128 (118,000) and lost 19 and
+ * 46 % at 256 (269,000). */
 #define REPLICA_FLOPS 4e8
 #define REPLICA_WEIGHTS ((size_t)1 << 17)
 
@@ -51,19 +54,20 @@ void uni__runner_free(uni__runner *runner)
     free(runner->shares);
     free(runner->buffers);
     free(runner->sums);
+    free(runner->states_before);
     free(runner);
 }
 
-/* Batch statistics of all replicas of this process, and by member 0 of all processes. */
+/* Sums batch statistics over all replicas of this process; member 0 also over all processes. */
 static int sum_over_replicas(void *context, float *values, size_t count, uni_error *err)
 {
     uni__share *share = context;
     uni__runner *runner = share->runner;
-    const uni_replica *replica = runner->job->replica;
+    const uni__updater *updater = runner->job->updater;
     if (runner->active == 1)
-        return replica->sync.sum(replica->sync.context, values, count, err);
+        return updater->sync.sum(updater->sync.context, values, count, err);
     return uni__team_sum(runner->team, share->index, values, count,
-                         replica != NULL ? &replica->sync : NULL, err);
+                         updater != NULL ? &updater->sync : NULL, err);
 }
 
 static int make_share(uni__runner *runner, uni__share *share, uni_error *err)
@@ -77,7 +81,7 @@ static int make_share(uni__runner *runner, uni__share *share, uni_error *err)
         return 0;
     share->metrics = calloc((size_t)runner->num_metrics + 1, sizeof *share->metrics);
     for (int i = 0; share->metrics != NULL && i < runner->num_metrics; i++)
-        if ((share->metrics[i] = uni_metric_copy(compiled->metrics[i])) == NULL)
+        if ((share->metrics[i] = uni__metric_copy(compiled->metrics[i])) == NULL)
             return uni_error_set(err, UNI_ENOMEM, "no memory for the metrics of a replica");
     return share->metrics != NULL
                ? 0
@@ -123,15 +127,42 @@ int uni__runner_prepare(uni_model *model, int threads, int replicas, int64_t bat
     uni__runner *old = model->runner;
     if (old != NULL && old->count == count && old->tape_threads == tape_threads)
         return 0;
-    if (old != NULL &&
-        old->pending > 0) /* gradients of batches that wait for their update stay where they are */
+    /* Gradients of batches that wait for their update stay in place. */
+    if (old != NULL && old->pending > 0)
         return 0;
     uni__runner_free(old);
     model->runner = NULL;
     return make(&model->runner, model, cores, count, err);
 }
 
+void uni__runner_forget(uni__runner *runner)
+{
+    runner->pending = runner->model->compiled->optimizer->waiting = 0;
+    runner->pending_samples = 0;
+    for (int i = 0; i < runner->count; i++)
+        runner->shares[i].pending = false;
+}
+
 /* ---- a batch ---- */
+
+/* Number of samples that the gradients of this update sum over. */
+static double samples_of(const uni__runner *runner)
+{
+    return runner->pending_samples + (double)runner->job->batch->size * runner->factor;
+}
+
+/* Called by each replica after its backward pass: all update their slices. */
+static int update_together(uni__runner *runner, uni__share *share)
+{
+    runner->buffers[share->index] = uni_gradients_data(share->gradients, NULL);
+    uni__update update = { .optimizer = runner->model->compiled->optimizer,
+                           .gradients = runner->shares[0].gradients,
+                           .parts = runner->buffers,
+                           .num_parts = runner->count };
+    return uni__update_on_team(&update, runner->team, share->index, runner->count,
+                               uni__optimizer_clips_by_norm(update.optimizer), samples_of(runner),
+                               NULL, NULL, &share->error);
+}
 
 static void member_job(void *context, int member)
 {
@@ -139,15 +170,15 @@ static void member_job(void *context, int member)
     uni__share *share = &runner->shares[member];
     int64_t size = runner->job->batch->size, count = runner->active;
     uni__share_run(share, size * member / count, size * (member + 1) / count);
-    if (share->status == 0 && runner->update && runner->job->replica == NULL && runner->active > 1)
-        share->status = uni__runner_update_together(runner, share);
+    if (share->status == 0 && runner->update && runner->job->updater == NULL && runner->active > 1)
+        share->status = update_together(runner, share);
     if (share->status < 0)
         uni__team_abort(runner->team);
 }
 
 static int first_error(const uni__runner *runner, uni_error *err)
 {
-    const uni__share *canceled = NULL; /* by somebody else, whose reason it tells */
+    const uni__share *canceled = NULL; /* canceled by another share, whose reason it reports */
     for (int i = 0; i < runner->active; i++) {
         const uni__share *share = &runner->shares[i];
         if (share->status < 0 && share->status != UNI_ECANCELED)
@@ -161,7 +192,7 @@ static int first_error(const uni__runner *runner, uni_error *err)
                                                     : "the step was cancelled");
 }
 
-/* Shares' counts into the totals; their metrics are of this batch only. */
+/* Adds the shares' counts to the totals; their metrics cover only this batch. */
 static void collect(uni__runner *runner)
 {
     uni__compiled *compiled = runner->model->compiled;
@@ -172,7 +203,7 @@ static void collect(uni__runner *runner)
         for (int o = 0; o < UNI_MODEL_MAX_INPUTS; o++)
             compiled->output_loss[o] += share->output_loss[o];
         for (int m = 0; m < compiled->num_metrics; m++) {
-            uni_metric_merge(compiled->metrics[m], share->metrics[m]);
+            uni__metric_merge(compiled->metrics[m], share->metrics[m]);
             uni_metric_reset(share->metrics[m]);
         }
     }
@@ -195,28 +226,65 @@ static void take_times(uni__runner *runner, uint64_t begin)
     runner->phases[UNI__PHASE_UPDATE] = end - backward;
 }
 
-static int finish_training(uni__runner *runner, const uni__job *job, uni_error *err)
+/* The replicas that have gradients. If any has some, so does the first. */
+static uni__update update_of(uni__runner *runner)
 {
-    uni__compiled *compiled = runner->model->compiled;
-    if (job->replica != NULL)
-        UNI_TRY(uni__runner_finish_with_others(runner, job, err));
-    else if (runner->update && runner->active == 1)
-        UNI_TRY(uni__runner_update_alone(runner, err));
-    else if (runner->update)
-        uni_optimizer_end(compiled->optimizer);
-    double samples = job->replica != NULL ? runner->sums[1] : uni__runner_samples(runner);
-    runner->pending = runner->update ? 0 : runner->pending + 1;
-    runner->pending_samples =
-        runner->update ? 0 : runner->pending_samples + samples * runner->factor;
-    compiled->optimizer->waiting = runner->pending;
-    for (int i = 0; runner->update && i < runner->count; i++)
-        runner->shares[i].pending = false;
-    runner->model->steps++;
+    uni__update update = { .optimizer = runner->model->compiled->optimizer,
+                           .gradients = runner->shares[0].gradients,
+                           .parts = runner->buffers };
+    for (int i = 0; i < runner->count; i++)
+        if (runner->shares[i].pending)
+            runner->buffers[update.num_parts++] =
+                uni_gradients_data(runner->shares[i].gradients, NULL);
+    return update;
+}
+
+/* With other processes: this one's counts and sum of gradients. */
+static int hand_over(uni__runner *runner, const uni__update *update, uni_error *err)
+{
+    const uni__updater *updater = runner->job->updater;
+    size_t size = 0;
+    uni_gradients_data(update->gradients, &size);
+    if (runner->update)
+        uni__update_sum(update, (uni__span){ 0, size });
+    uni__runner_pack(runner, runner->job->stop);
+    uni__trained trained = { .tape = runner->shares[0].tape,
+                             .optimizer = update->optimizer,
+                             .gradients = runner->update ? update->gradients : NULL,
+                             .sums = runner->sums,
+                             .num_sums = runner->num_sums,
+                             .waiting = runner->pending_samples,
+                             .factor = runner->factor };
+    return updater->finish(updater->context, &trained, err);
+}
+
+/* Weights get their update, or the gradients wait for it. */
+static int update_weights(uni__runner *runner, const uni__job *job, uni_error *err)
+{
+    uni__update update = update_of(runner);
+    if (job->updater != NULL)
+        return hand_over(runner, &update, err);
+    if (runner->update && runner->active == 1)
+        return uni__update_alone(&update, samples_of(runner), runner->tape_threads, err);
+    if (runner->update)
+        uni__update_commit(&update); /* the team's run has ended: all slices are done */
     return 0;
 }
 
-/* Gradients are made when they are first needed, so that a model that only predicts does not pay
- * for them. */
+static void finish_training(uni__runner *runner, const uni__job *job)
+{
+    double samples = job->updater != NULL ? runner->sums[1] : (double)job->batch->size;
+    runner->pending = runner->update ? 0 : runner->pending + 1;
+    runner->pending_samples =
+        runner->update ? 0 : runner->pending_samples + samples * runner->factor;
+    runner->model->compiled->optimizer->waiting = runner->pending;
+    for (int i = 0; runner->update && i < runner->count; i++)
+        runner->shares[i].pending = false;
+    runner->model->steps++;
+}
+
+/* Gradients are allocated when first needed, so that a model that only predicts does not pay for
+ * them. */
 static int make_gradients(uni__runner *runner, uni_error *err)
 {
     for (int i = 0; i < runner->count; i++)
@@ -231,7 +299,7 @@ static void weigh(uni__runner *runner)
 {
     const uni__job *job = runner->job;
     double size = (double)(job->batch->global_size > 0 ? job->batch->global_size
-                           : job->replica == NULL      ? job->batch->size
+                           : job->updater == NULL      ? job->batch->size
                                                        : 0);
     runner->factor = 1;
     if (job->kind != UNI__RUN_TRAIN || runner->model->compiled->accumulation < 2)
@@ -240,6 +308,67 @@ static void weigh(uni__runner *runner)
         runner->reference = size;
     if (size > 0 && runner->reference > 0)
         runner->factor = runner->reference / size;
+}
+
+static int run_pass(uni__runner *runner, const uni__job *job, uni_error *err)
+{
+    if (runner->active > 1)
+        uni__team_run(runner->team, member_job, runner);
+    else
+        uni__share_run(&runner->shares[0], 0, job->batch->size);
+    return first_error(runner, err);
+}
+
+/* What a pass changes before the step is decided: moving averages, counts of metrics, and whether
+ * there are gradients. Without gradients of earlier batches, that is all. */
+static int remember(uni__runner *runner, uni_error *err)
+{
+    size_t size = 0;
+    const float *states = uni__parameters_states(runner->model->build.store, &size);
+    if (size > 0 && runner->states_before == NULL &&
+        (runner->states_before = malloc(size * sizeof *states)) == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to repeat a step of model %s",
+                             runner->model->name);
+    if (size > 0)
+        memcpy(runner->states_before, states, size * sizeof *states);
+    return 0;
+}
+
+static void take_back(uni__runner *runner)
+{
+    size_t size = 0;
+    float *states = uni__parameters_states(runner->model->build.store, &size);
+    if (size > 0)
+        memcpy(states, runner->states_before, size * sizeof *states);
+    for (int i = 0; i < runner->count; i++) {
+        runner->shares[i].pending = false;
+        for (int m = 0; m < runner->num_metrics; m++)
+            uni_metric_reset(runner->shares[i].metrics[m]);
+    }
+}
+
+static int train(uni__runner *runner, const uni__job *job, uni_error *err)
+{
+    const uni__updater *updater = job->updater;
+    bool recovers =
+        updater != NULL && updater->recover != NULL && runner->update && runner->pending == 0;
+    int status;
+    UNI_TRY(make_gradients(runner, err));
+    if (recovers)
+        UNI_TRY(remember(runner, err));
+    for (;;) {
+        status = run_pass(runner, job, err);
+        if (status == 0)
+            status = update_weights(runner, job, err);
+        if (status < 0 && recovers)
+            status = updater->recover(updater->context, status, err);
+        if (status != UNI__STEP_REPEAT)
+            break;
+        take_back(runner);
+    }
+    UNI_TRY(status);
+    finish_training(runner, job);
+    return 0;
 }
 
 int uni__runner_run(uni__runner *runner, const uni__job *job, uni_error *err)
@@ -251,16 +380,8 @@ int uni__runner_run(uni__runner *runner, const uni__job *job, uni_error *err)
     runner->update = training && runner->pending + 1 >= runner->model->compiled->accumulation;
     runner->stopping = false;
     weigh(runner);
-    if (training)
-        UNI_TRY(make_gradients(runner, err));
-    if (runner->active > 1)
-        uni__team_run(runner->team, member_job, runner);
-    else
-        uni__share_run(&runner->shares[0], 0, job->batch->size);
-    UNI_TRY(first_error(runner, err));
-    if (training)
-        UNI_TRY(finish_training(runner, job, err));
-    if (training && job->replica != NULL)
+    UNI_TRY(training ? train(runner, job, err) : run_pass(runner, job, err));
+    if (training && job->updater != NULL)
         uni__runner_unpack(runner);
     else if (job->kind != UNI__RUN_PREDICT)
         collect(runner);

@@ -2,10 +2,12 @@
  * share.c - one replica's part of a batch: forward, losses, metrics, backward.
  *
  * The tape's loss is a sum over samples, not a mean: total = sum of weighted losses + samples *
- * (penalty of weights + what layers added, which is a mean of the part). So parts of any size add
- * up, and what is divided by the number of samples at last is Keras's loss. Runs on the replica's
- * thread; reads the model and the batch, writes only to its share.
+ * (weight penalty + losses added by layers, which are a mean of the part). So parts of any size add
+ * up, and dividing by the number of samples in the end gives Keras's loss. Runs on the replica's
+ * thread; reads the model and the batch, and writes only to its share.
  */
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "nn/model/runner.h"
 
 #include <math.h>
@@ -14,7 +16,7 @@
 
 #include "base/clock.h"
 
-/* Keras's fit puts the missing axis on targets (batch) of a prediction (batch, 1). */
+/* Like Keras's fit, adds the missing axis to (batch) targets of a (batch, 1) prediction. */
 static uni_tensor *target_of(uni_tape *tape, const uni_column *column, const uni_tensor *prediction)
 {
     uni_column fitted = *column;
@@ -30,7 +32,7 @@ static uni_tensor *target_of(uni_tape *tape, const uni_column *column, const uni
 
 static double class_of(const uni_tensor *target, int64_t sample, int64_t width)
 {
-    if (width > 1) { /* one-hot: the place of the largest */
+    if (width > 1) { /* one-hot: the index of the largest */
         int64_t best = 0;
         const float *row = (const float *)uni_tensor_data(target) + sample * width;
         for (int64_t i = 1; i < width; i++)
@@ -59,7 +61,7 @@ static uni_tensor *class_weights(uni_tape *tape, const uni__job *job, uni_tensor
     return weights;
 }
 
-/* (samples) weights in the shape that goes with per-sample losses of rank `rank`. */
+/* Reshapes (samples) weights to match per-sample losses of rank `rank`. */
 static uni_tensor *spread(uni_tape *tape, uni_tensor *weights, int rank)
 {
     if (weights == NULL || uni_tensor_ndim(weights) >= rank)
@@ -109,7 +111,7 @@ static uni_tensor *output_loss(uni__share *share, int output, uni_tensor *target
     if (each == NULL)
         return NULL;
     uni_tensor *sum = uni_op_sum(share->tape, each);
-    double scale = uni_loss_reduction(loss) == UNI_REDUCTION_SUM ? global : 1 / elements_of(each);
+    double scale = uni__loss_reduction(loss) == UNI_REDUCTION_SUM ? global : 1 / elements_of(each);
     share->output_loss[output] = uni_tensor_scalar(sum) * scale;
     *factor = scale * (double)compiled->loss_weights[output];
     return sum;
@@ -122,7 +124,7 @@ static uni_tensor *total_loss(uni__share *share, int64_t begin, int64_t end, uni
     const uni_model *model = share->runner->model;
     double global = (double)(batch->global_size > 0
                                  ? batch->global_size
-                                 : batch->size * (job->replica != NULL ? job->replica->count : 1));
+                                 : batch->size * (job->updater != NULL ? job->updater->count : 1));
     uni_tensor *total = NULL;
     for (int i = 0; i < model->num_outputs; i++) {
         uni_column y = uni_column_rows(&batch->y[i], begin, end), w = { 0 };
@@ -137,7 +139,7 @@ static uni_tensor *total_loss(uni__share *share, int64_t begin, int64_t end, uni
         total = add(share->tape, total, sum, factor);
     }
     uni_tensor *penalty = uni__model_weight_penalty(model, share->tape),
-               *added = uni_tape_added_losses(share->tape);
+               *added = uni__tape_added_losses(share->tape);
     if (penalty != NULL)
         total = add(share->tape, total, penalty, (double)(end - begin));
     if (added != NULL)
@@ -172,15 +174,14 @@ static int update_metrics(uni__share *share, uni_tensor *const *targets)
     return 0;
 }
 
-/* All replicas of this process have their factors in reach. */
-static int meet_with_factors(void *context, const uni_factors *mine, int64_t in, int64_t out,
-                             uni_factors *all, uni_error *err)
+/* Gathers the factors of all replicas of this process. */
+static int meet_with_factors(void *context, const uni__factors *mine, int64_t in, int64_t out,
+                             uni__factors *all, uni_error *err)
 {
     uni__share *share = context;
     uni__runner *runner = share->runner;
     share->factors = *mine;
-    if (!uni__team_barrier(runner->team))
-        return uni_error_set(err, UNI_ECANCELED, "another replica failed");
+    UNI_TRY(uni__team_meet(runner->team, share->index, err));
     for (int i = 0; i < runner->count; i++)
         all[i] = runner->shares[i].factors;
     return 0;
@@ -189,40 +190,41 @@ static int meet_with_factors(void *context, const uni_factors *mine, int64_t in,
 static int leave_factors(void *context, uni_error *err)
 {
     uni__share *share = context;
-    return uni__team_barrier(share->runner->team)
-               ? 0
-               : uni_error_set(err, UNI_ECANCELED, "another replica failed");
+    return uni__team_meet(share->runner->team, share->index, err);
 }
 
-/* Kernels from here on are worth two meetings: a gradient of 1 MiB less for each replica to write and to add up. */
+/* Kernels of this size are worth two meetings: each replica has a gradient of 1 MiB less to write
+ * and to sum. */
 #define DESCENT_WEIGHTS ((size_t)1 << 18)
 
-/* May the backward pass go down the gradient by itself? All replicas come to the same answer. Over processes it only keeps factors, which are exchanged where the processes
- * meet anyway: meetings of their own in the middle of the pass cost what they saved (MNIST CNN in alternating pairs: 0.879 beside 0.876). */
-static bool prepare_descent(uni__share *share, uni_descent *out)
+/* Decides whether the backward pass may apply the gradient itself; all replicas come to the same
+ * answer. Over several processes it only keeps factors, which are exchanged when the processes meet
+ * anyway: separate meetings in the middle of the pass cost what they saved (MNIST CNN in
+ * alternating pairs: 0.879 against 0.876). */
+static bool prepare_descent(uni__share *share, uni__descent *out)
 {
     uni__runner *runner = share->runner;
     const uni__job *job = runner->job;
     int64_t samples = (int64_t)share->samples;
     if (!runner->update || runner->pending > 0 ||
-        !uni_optimizer_descent(runner->model->compiled->optimizer, 1, out))
+        !uni__optimizer_descent(runner->model->compiled->optimizer, 1, out))
         return false;
-    if (job->replica != NULL) {
-        out->keep_factors = runner->count == 1 && job->replica->keep_factors != NULL
-                                ? job->replica->keep_factors(job->replica->context)
+    if (job->updater != NULL) {
+        out->keep_factors = runner->count == 1 && job->updater->keep_factors != NULL
+                                ? job->updater->keep_factors(job->updater->context)
                                 : 0;
         return out->keep_factors > 0;
     }
     if (runner->count > 1) {
-        if (runner->active < runner->count || runner->count > UNI_DESCENT_MAX_PEERS)
+        if (runner->active < runner->count || runner->count > UNI__DESCENT_MAX_PEERS)
             return false;
         samples = job->batch->size;
-        share->peers = (uni_descent_peers){ .index = share->index,
-                                            .count = runner->count,
-                                            .least = DESCENT_WEIGHTS,
-                                            .context = share,
-                                            .meet = meet_with_factors,
-                                            .leave = leave_factors };
+        share->peers = (uni__descent_peers){ .index = share->index,
+                                             .count = runner->count,
+                                             .least = DESCENT_WEIGHTS,
+                                             .context = share,
+                                             .meet = meet_with_factors,
+                                             .leave = leave_factors };
         out->peers = &share->peers;
     }
     if (samples > 0)
@@ -235,7 +237,7 @@ static int run(uni__share *share, int64_t begin, int64_t end)
     uni__runner *runner = share->runner;
     const uni__job *job = runner->job;
     bool training = job->kind == UNI__RUN_TRAIN;
-    bool together = runner->active > 1 || (job->replica != NULL && job->replica->sync.sum != NULL);
+    bool together = runner->active > 1 || (job->updater != NULL && job->updater->sync.sum != NULL);
     uni_tape_begin(share->tape, &(uni_step){ .training = training,
                                              .gradients = training ? share->gradients : NULL,
                                              .seed = job->seed,
@@ -255,15 +257,14 @@ static int run(uni__share *share, int64_t begin, int64_t end)
     share->forward_done = uni__monotonic_ns();
     if (!training)
         return 0;
-    uni_descent descent;
+    uni__descent descent;
     bool descends = prepare_descent(share, &descent);
     if (runner->factor != 1)
         total = uni_op_scale(share->tape, total, (float)runner->factor, 0);
-    UNI_TRY(uni_tape_gradient(share->tape, total,
-                              &(uni_gradient_options){ .accumulate = share->pending,
-                                                       .consume = true,
-                                                       .descent = descends ? &descent : NULL },
-                              &share->error));
+    UNI_TRY(
+        uni__tape_gradient(share->tape, total,
+                           &(uni_gradient_options){ .accumulate = share->pending, .consume = true },
+                           descends ? &descent : NULL, &share->error));
     share->pending = true;
     share->backward_done = uni__monotonic_ns();
     return 0;
@@ -278,7 +279,7 @@ void uni__share_run(uni__share *share, int64_t begin, int64_t end)
     share->status = run(share, begin, end);
 }
 
-/* ---- how much work a sample is ---- */
+/* ---- work per sample ---- */
 
 static double layer_flops(const uni_layer *layer)
 {
@@ -287,8 +288,8 @@ static double layer_flops(const uni_layer *layer)
         positions *= layer->output.dims[i] > 0 ? (double)layer->output.dims[i] : 1;
     bool table = layer->class_ == &uni__class_embedding; /* reads a row, multiplies nothing */
     for (size_t i = 0; i < layer->num_slots && !table; i++)
-        if (uni_parameter_ndim(layer->slots[i].parameter) > 1)
-            flops += 2 * positions * (double)uni_parameter_size(layer->slots[i].parameter);
+        if (uni_parameter_info_of(layer->slots[i].parameter)->ndim > 1)
+            flops += 2 * positions * (double)uni_parameter_info_of(layer->slots[i].parameter)->size;
     for (size_t i = 0; i < layer->num_children; i++)
         flops += layer_flops(layer->children[i]);
     return flops;

@@ -1,7 +1,9 @@
 /*
- * summary.c - Keras's table of a model: layers, output shapes, numbers of parameters and, for
- * graphs that are no chain, what each layer is connected to. Any thread that owns the model.
+ * summary.c - Keras's table of a model: layers, output shapes, parameter counts and, for graphs
+ * that are not a chain, the connections of each layer. Any thread that owns the model.
  */
+#include "tensor/shared.h"
+#include "nn/shared.h"
 #include "nn/model/compile.h"
 
 #include <stdio.h>
@@ -32,8 +34,8 @@ static void rule(const struct table *table, const char *left, const char *fill, 
     uni__text_add_string(table->out, "\n");
 }
 
-/* Bytes of `text` that go on a line of `width`: to a newline, to the last space that fits, or cut.
- * */
+/* Bytes of `text` that fit on a line of `width`: up to a newline, the last space that fits, or a
+ * hard cut. */
 static size_t line_length(const char *text, int width)
 {
     size_t length = strcspn(text, "\n");
@@ -45,7 +47,7 @@ static size_t line_length(const char *text, int width)
     return (size_t)width;
 }
 
-/* One row; cells may take several lines. Numbers (the third column) are on the right. */
+/* Prints one row; cells may take several lines. Numbers (the third column) are right-aligned. */
 static void row(const struct table *table, const char *border, const char *const *cells)
 {
     const char *rest[COLUMNS];
@@ -94,7 +96,7 @@ static void total(uni__text *out, const char *what, size_t count, double bytes)
 static int add_size(void *context, const uni_layer *layer, const uni__layer_slot *slot,
                     uni_error *err)
 {
-    *(size_t *)context += uni_parameter_size(slot->parameter);
+    *(size_t *)context += uni_parameter_info_of(slot->parameter)->size;
     return 0;
 }
 
@@ -137,7 +139,7 @@ static bool is_chain(const uni_model *model)
 
 static void rows(const uni_model *model, const struct table *table, uni__text *connected)
 {
-    char name[160], shape[UNI_SHAPE_TEXT_SIZE], count[48];
+    char name[160], shape[UNI__SHAPE_TEXT_SIZE], count[48];
     for (size_t i = 0; i < uni_model_num_layers(model); i++) {
         const uni_layer *layer = uni_model_layer(model, i);
         size_t size = 0;
@@ -165,12 +167,11 @@ static void totals(const uni_model *model, uni__text *out)
     size_t trainable = 0, others = 0, slots = 0;
     uni__model_count(model, &trainable, &others);
     const uni_optimizer *optimizer = uni_model_optimizer(model);
-    for (size_t i = 0; optimizer != NULL && i < uni_optimizer_num_slots(optimizer); i++)
-        slots += uni_optimizer_slot(optimizer, i, NULL) != NULL ? trainable : 0;
+    for (size_t i = 0; optimizer != NULL && i < uni__optimizer_num_slots(optimizer); i++)
+        slots += uni__optimizer_slot(optimizer, i, NULL) != NULL ? trainable : 0;
     bool trained = optimizer != NULL && uni_optimizer_iterations(optimizer) > 0;
-    size_t extra =
-        trained ? slots + 2
-                : 0; /* and the step count (64 bits) and the learning rate, as Keras counts */
+    /* Includes the step count (64 bits) and the learning rate, as in Keras. */
+    size_t extra = trained ? slots + 2 : 0;
     total(out, "Total", trainable + others + extra,
           4.0 * (double)(trainable + others + extra) + (trained ? 4 : 0));
     total(out, "Trainable", trainable, 4.0 * (double)trainable);
@@ -179,7 +180,7 @@ static void totals(const uni_model *model, uni__text *out)
         total(out, "Optimizer", extra, 4.0 * (double)extra + 4);
 }
 
-int uni_model_summary(const uni_model *model, char **out, uni_error *err)
+int uni_model_summary(char **out, const uni_model *model, uni_error *err)
 {
     uni__text text = { 0 }, connected = { 0 };
     bool chain = model->sequential || is_chain(model);

@@ -1,5 +1,5 @@
 /*
- * testing.h - what the tests of src/nn/model and src/nn/callbacks share. Only tests include it.
+ * testing.h - shared by the tests of src/nn/model and src/nn/callbacks. For tests only.
  */
 #ifndef UNISONO_NN_TESTING_H
 #define UNISONO_NN_TESTING_H
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unisono/nn.h>
 
-/* Fails the test with the error's sentence. */
+/* Fails the test with the error's message. */
 #define OK(expr)                                                                                   \
     do {                                                                                           \
         uni_error err_ = { 0 };                                                                    \
@@ -24,7 +24,7 @@
             fail_msg("%s:%d: %s", __FILE__, __LINE__, err_.message);                               \
     } while (0)
 
-/* The call must fail with the code, and its sentence must have both words in it. */
+/* The call must fail with this code, and its message must contain both words. */
 #define REFUSED(expected, word, other, expr)                                                       \
     do {                                                                                           \
         uni_error err_ = { 0 };                                                                    \
@@ -42,7 +42,7 @@
         __VA_ARGS__                                                                                \
     }
 
-/* Numbers that look random and are the same everywhere. */
+/* Pseudo-random numbers that are the same everywhere. */
 static inline float noise(uint32_t seed, uint32_t i)
 {
     uint32_t h = i * 2654435761u ^ seed * 0x9e3779b9u;
@@ -95,7 +95,7 @@ static inline uni_fit_options options_of(const problem *p)
                               .replicas = 1 };
 }
 
-/* 8-16-1 with whatever is compiled. */
+/* 8-16-1, compiled with this optimizer. */
 static inline uni_model *classifier(const char *optimizer)
 {
     uni_model *model = NULL;
@@ -134,8 +134,8 @@ static inline double distance(const uni_value *a, const uni_value *b)
 static inline double model_distance(const uni_model *a, const uni_model *b)
 {
     uni_value *left = NULL, *right = NULL;
-    OK(uni_model_get_weights(a, &left, err));
-    OK(uni_model_get_weights(b, &right, err));
+    OK(uni_model_get_weights(&left, a, err));
+    OK(uni_model_get_weights(&right, b, err));
     double worst = distance(left, right);
     uni_value_free(left);
     uni_value_free(right);

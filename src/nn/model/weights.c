@@ -3,9 +3,12 @@
  * thread.
  *
  * State: {"weights": [arrays], "steps": n, "seed": n, "optimizer": {"name", "iterations",
- * "learning_rate", "slots": {"momentum": [an array a weight] ...}}} (the optimizer only when the
- * model is compiled).
+ * "learning_rate", "slots": {"momentum": [one array per weight] ...}}}; the optimizer only if the
+ * model is compiled.
  */
+#include "base/shared.h"
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "nn/model/compile.h"
 
 #include <math.h>
@@ -34,18 +37,18 @@ static int need_built(const uni_model *model, uni_error *err)
 
 struct writer {
     uni_value *list;
-    const float
-        *slot; /* a slot of the optimizer instead of the weights; states are then left out */
+    /* Reads a slot of the optimizer instead of the weights; then without states. */
+    const float *slot;
 };
 
 static int append(uni_value *list, const uni_parameter *parameter, const float *data,
                   uni_error *err)
 {
     uni_array *array = NULL;
-    UNI_TRY(uni_array_new(&array, UNI_F32, uni_parameter_ndim(parameter),
-                          uni_parameter_shape(parameter), err));
-    if (uni_parameter_size(parameter) > 0)
-        memcpy(uni_array_data(array), data, uni_parameter_size(parameter) * sizeof *data);
+    UNI_TRY(uni_array_new(&array, UNI_F32, uni_parameter_info_of(parameter)->ndim,
+                          uni_parameter_info_of(parameter)->shape, err));
+    if (uni_parameter_info_of(parameter)->size > 0)
+        memcpy(uni_array_data(array), data, uni_parameter_info_of(parameter)->size * sizeof *data);
     int status = uni_list_take(list, uni_value_array(array));
     uni_array_unref(array);
     return status < 0 ? uni_error_set(err, status, "no memory for the weights") : 0;
@@ -58,9 +61,10 @@ static int write_one(void *context, const uni_layer *layer, const uni__layer_slo
     const uni_parameter *parameter = slot->parameter;
     if (writer->slot == NULL)
         return append(writer->list, parameter, uni_parameter_data(parameter), err);
-    if (uni_parameter_kind_of(parameter) == UNI_PARAMETER_STATE)
+    if (uni_parameter_info_of(parameter)->kind == UNI_PARAMETER_STATE)
         return 0;
-    return append(writer->list, parameter, writer->slot + uni_parameter_offset(parameter), err);
+    return append(writer->list, parameter, writer->slot + uni_parameter_info_of(parameter)->offset,
+                  err);
 }
 
 static int write_all(const uni_model *model, uni_value **out, const float *slot, uni_error *err)
@@ -77,7 +81,7 @@ static int write_all(const uni_model *model, uni_value **out, const float *slot,
     return 0;
 }
 
-int uni_model_get_weights(const uni_model *model, uni_value **out, uni_error *err)
+int uni_model_get_weights(uni_value **out, const uni_model *model, uni_error *err)
 {
     *out = NULL;
     UNI_TRY(need_built(model, err));
@@ -90,29 +94,29 @@ struct reader {
     const uni_value *list;
     size_t next;
     float *slot;
-    bool check; /* only look whether all fits, so that a wrong list changes nothing */
+    bool check; /* Only checks that everything matches, so that a wrong list changes nothing. */
 };
 
 static int fits(const uni_layer *layer, const uni_parameter *parameter, const uni_array *array,
                 size_t index, uni_error *err)
 {
-    char got[UNI_SHAPE_TEXT_SIZE], wanted[UNI_SHAPE_TEXT_SIZE];
+    char got[UNI__SHAPE_TEXT_SIZE], wanted[UNI__SHAPE_TEXT_SIZE];
     if (array == NULL)
         return uni_error_set(err, UNI_EINVAL, "weight %zu (%s of layer %s) is not an array", index,
-                             uni_parameter_name(parameter), uni_layer_name(layer));
-    int ndim = uni_parameter_ndim(parameter);
+                             uni_parameter_info_of(parameter)->name, uni_layer_name(layer));
+    int ndim = uni_parameter_info_of(parameter)->ndim;
     bool same = uni_array_ndim(array) == ndim &&
-                memcmp(uni_array_shape(array), uni_parameter_shape(parameter),
+                memcmp(uni_array_shape(array), uni_parameter_info_of(parameter)->shape,
                        (size_t)ndim * sizeof(int64_t)) == 0;
     if (!same)
         return uni_error_set(err, UNI_ESHAPE, "weight %zu: layer %s expects %s of shape %s, got %s",
-                             index, uni_layer_name(layer), uni_parameter_name(parameter),
-                             uni_shape_text(wanted, ndim, uni_parameter_shape(parameter)),
-                             uni_shape_text(got, uni_array_ndim(array), uni_array_shape(array)));
+                             index, uni_layer_name(layer), uni_parameter_info_of(parameter)->name,
+                             uni__shape_text(wanted, ndim, uni_parameter_info_of(parameter)->shape),
+                             uni__shape_text(got, uni_array_ndim(array), uni_array_shape(array)));
     uni_dtype dtype = uni_array_dtype(array);
     if (dtype != UNI_F32 && dtype != UNI_F64 && dtype != UNI_I64 && dtype != UNI_I32)
         return uni_error_set(err, UNI_EDTYPE, "weight %zu: %s is float32 and cannot be set from %s",
-                             index, uni_parameter_name(parameter), uni_dtype_name(dtype));
+                             index, uni_parameter_info_of(parameter)->name, uni_dtype_name(dtype));
     return 0;
 }
 
@@ -144,17 +148,18 @@ static int read_one(void *context, const uni_layer *layer, const uni__layer_slot
 {
     struct reader *reader = context;
     const uni_parameter *parameter = slot->parameter;
-    if (reader->slot != NULL && uni_parameter_kind_of(parameter) == UNI_PARAMETER_STATE)
+    if (reader->slot != NULL && uni_parameter_info_of(parameter)->kind == UNI_PARAMETER_STATE)
         return 0;
     size_t index = reader->next++;
     if (index >= uni_list_size(reader->list))
-        return uni_error_set(
-            err, UNI_EINVAL, "there are only %zu weights; layer %s with %s needs one more",
-            uni_list_size(reader->list), uni_layer_name(layer), uni_parameter_name(parameter));
+        return uni_error_set(err, UNI_EINVAL,
+                             "there are only %zu weights; layer %s with %s needs one more",
+                             uni_list_size(reader->list), uni_layer_name(layer),
+                             uni_parameter_info_of(parameter)->name);
     const uni_array *array = uni_value_as_array(uni_list_get(reader->list, index));
     if (reader->check)
         return fits(layer, parameter, array, index, err);
-    copy_numbers(reader->slot != NULL ? reader->slot + uni_parameter_offset(parameter)
+    copy_numbers(reader->slot != NULL ? reader->slot + uni_parameter_info_of(parameter)->offset
                                       : uni_parameter_data(parameter),
                  array);
     return 0;
@@ -165,7 +170,7 @@ static int read_all(uni_model *model, const uni_value *list, float *slot, uni_er
     struct reader reader = { .list = list, .slot = slot, .check = true };
     if (uni_value_type_of(list) != UNI_TYPE_LIST)
         return uni_error_set(err, UNI_EINVAL, "weights are a list of arrays, got a %s",
-                             uni_value_type_name(uni_value_type_of(list)));
+                             uni__value_type_name(uni_value_type_of(list)));
     UNI_TRY(visit_all(model, read_one, &reader, err));
     if (reader.next != uni_list_size(list))
         return uni_error_set(err, UNI_EINVAL, "model %s has %zu weights, but the list has %zu",
@@ -198,14 +203,14 @@ static int get_slots(const uni_model *model, uni_value *state, uni_error *err)
     uni_value *slots = uni_value_dict();
     int status =
         slots == NULL ? uni_error_set(err, UNI_ENOMEM, "no memory for the state of a model") : 0;
-    for (size_t i = 0; status == 0 && i < uni_optimizer_num_slots(optimizer); i++) {
-        const float *slot = uni_optimizer_slot(optimizer, i, NULL);
+    for (size_t i = 0; status == 0 && i < uni__optimizer_num_slots(optimizer); i++) {
+        const float *slot = uni__optimizer_slot(optimizer, i, NULL);
         uni_value *list = NULL;
         if (slot == NULL) /* before the first step */
             continue;
         status = write_all(model, &list, slot, err);
         if (status == 0)
-            status = put(slots, uni_optimizer_slot_name(optimizer, i), list, err);
+            status = put(slots, uni__optimizer_slot_name(optimizer, i), list, err);
     }
     if (status < 0) {
         uni_value_free(slots);
@@ -217,7 +222,7 @@ static int get_slots(const uni_model *model, uni_value *state, uni_error *err)
 static int get_optimizer(const uni_model *model, uni_value *state, uni_error *err)
 {
     const uni_optimizer *optimizer = model->compiled->optimizer;
-    UNI_TRY(put(state, "name", uni_value_string(uni_optimizer_name(optimizer)), err));
+    UNI_TRY(put(state, "name", uni_value_string(uni__optimizer_name(optimizer)), err));
     UNI_TRY(put(state, "iterations", uni_value_int(uni_optimizer_iterations(optimizer)), err));
     double rate = uni_optimizer_learning_rate(optimizer, err);
     if (isnan(rate))
@@ -229,7 +234,7 @@ static int get_optimizer(const uni_model *model, uni_value *state, uni_error *er
 static int get_state(const uni_model *model, uni_value *state, uni_error *err)
 {
     uni_value *weights = NULL;
-    UNI_TRY(uni_model_get_weights(model, &weights, err));
+    UNI_TRY(uni_model_get_weights(&weights, model, err));
     UNI_TRY(put(state, "weights", weights, err));
     UNI_TRY(put(state, "steps", uni_value_int(model->steps), err));
     UNI_TRY(put(state, "seed", uni_value_int((int64_t)model->seed), err));
@@ -246,7 +251,7 @@ static int get_state(const uni_model *model, uni_value *state, uni_error *err)
     return put(state, "optimizer", optimizer, err);
 }
 
-int uni_model_get_state(const uni_model *model, uni_value **out, uni_error *err)
+int uni_model_get_state(uni_value **out, const uni_model *model, uni_error *err)
 {
     *out = NULL;
     uni_value *state = uni_value_dict();
@@ -265,23 +270,25 @@ static int set_optimizer(uni_model *model, const uni_value *state, uni_error *er
 {
     uni_optimizer *optimizer = model->compiled->optimizer;
     const char *name = uni_dict_get_string(state, "name", "?");
-    if (strcmp(name, uni_optimizer_name(optimizer)) != 0)
+    if (strcmp(name, uni__optimizer_name(optimizer)) != 0)
         return uni_error_set(err, UNI_EMISMATCH,
                              "the state is of the optimizer %s, but model %s is compiled with %s",
-                             name, model->name, uni_optimizer_name(optimizer));
-    UNI_TRY(uni_optimizer_build(optimizer, model->build.store, err));
+                             name, model->name, uni__optimizer_name(optimizer));
     const uni_value *slots = uni_dict_get(state, "slots");
-    for (size_t i = 0; i < uni_optimizer_num_slots(optimizer); i++) {
-        const uni_value *list = uni_dict_get(slots, uni_optimizer_slot_name(optimizer, i));
-        float *slot = uni_optimizer_slot(optimizer, i, NULL);
+    if (uni_dict_size(slots) > 0) /* before the first update it has none */
+        UNI_TRY(uni__optimizer_build(optimizer, model->build.store, err));
+    for (size_t i = 0; i < uni__optimizer_num_slots(optimizer); i++) {
+        const uni_value *list = uni_dict_get(slots, uni__optimizer_slot_name(optimizer, i));
+        float *slot = uni__optimizer_slot(optimizer, i, NULL);
         if (list != NULL && slot != NULL)
             UNI_TRY(read_all(model, list, slot, err));
     }
-    uni_optimizer_set_iterations(optimizer, uni_dict_get_int(state, "iterations", 0));
+    uni__optimizer_set_iterations(optimizer, uni_dict_get_int(state, "iterations", 0));
     const uni_value *rate = uni_dict_get(state, "learning_rate");
     if (uni_value_is_number(rate)) {
         int status = uni_optimizer_set_learning_rate(optimizer, uni_value_as_float(rate, 0), err);
-        if (status < 0 && status != UNI_ESTATE) /* a schedule knows its rate from the iterations */
+        /* A schedule computes its rate from the iterations. */
+        if (status < 0 && status != UNI_ESTATE)
             return status;
     }
     return 0;
@@ -310,8 +317,8 @@ static int count_one(void *context, const uni_layer *layer, const uni__layer_slo
                      uni_error *err)
 {
     struct count *count = context;
-    *(uni_parameter_is_frozen(slot->parameter) ? &count->others : &count->trainable) +=
-        uni_parameter_size(slot->parameter);
+    *(uni_parameter_info_of(slot->parameter)->is_frozen ? &count->others : &count->trainable) +=
+        uni_parameter_info_of(slot->parameter)->size;
     return 0;
 }
 

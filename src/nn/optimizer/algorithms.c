@@ -1,6 +1,6 @@
 /*
- * algorithms.c - the update rules, each a call of one flat pass of tensor/update.h, with Keras's
- * names of slots and configs. update() runs on several threads, each with a range of its own.
+ * algorithms.c - the update rules, each one flat pass of tensor/update.h, with Keras's names of
+ * slots and configs. Several threads call update(), each with its own range.
  */
 #include <math.h>
 
@@ -106,7 +106,7 @@ const uni__optimizer_class uni__optimizer_rmsprop = {
     "rmsprop", "RMSprop", "rmsprop", 0.001, 0, rmsprop_slots, rmsprop_update, rmsprop_put_config
 };
 
-/* ---- adagrad: slot 0 the accumulator, which does not start at 0 ---- */
+/* ---- adagrad: slot 0 is the accumulator, which does not start at 0 ---- */
 
 static void adagrad_slots(const uni_optimizer *optimizer,
                           const char *names[UNI__OPTIMIZER_MAX_SLOTS])

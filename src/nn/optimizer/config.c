@@ -1,9 +1,11 @@
 /*
- * config.c - optimizers as Keras's configs and back. What Keras can and we cannot (moving averages
- * of weights, loss scaling) is refused by its name rather than passed over. Any thread.
+ * config.c - optimizers to and from Keras's configs. Unsupported features of Keras (moving averages
+ * of weights, loss scaling) are rejected by name, not ignored. Any thread.
  */
 #include <math.h>
 
+#include "base/shared.h"
+#include "nn/shared.h"
 #include "base/log.h"
 #include "nn/loss/loss.h"
 #include "nn/optimizer/optimizer.h"
@@ -48,7 +50,7 @@ static int put_config(const uni_optimizer *optimizer, uni_value *config, uni_err
     return optimizer->class_->put_config(optimizer, config);
 }
 
-int uni_optimizer_get_config(const uni_optimizer *optimizer, uni_value **out, uni_error *err)
+int uni__optimizer_get_config(const uni_optimizer *optimizer, uni_value **out, uni_error *err)
 {
     *out = NULL;
     uni_value *config = uni_value_dict();
@@ -68,11 +70,11 @@ int uni__optimizer_to_value(const uni_optimizer *optimizer, uni_value **out, uni
 {
     uni_value *config = NULL;
     *out = NULL;
-    UNI_TRY(uni_optimizer_get_config(optimizer, &config, err));
+    UNI_TRY(uni__optimizer_get_config(optimizer, &config, err));
     return uni__object_new(out, "keras.optimizers", optimizer->class_->class_name, config, err);
 }
 
-/* A number where 0 means 0; a missing one or null is the default of ours. */
+/* A number for which 0 means 0; a missing one or null is our default. */
 static double get(const uni_value *config, const char *key)
 {
     const uni_value *value = uni_dict_get(config, key);
@@ -99,13 +101,13 @@ static int refuse_others(const char *class_name, const uni_value *config, uni_er
         if (uni_value_type_of(value) != UNI_TYPE_NULL && !uni_value_is_number(value))
             return uni_error_set(err, UNI_EFORMAT, "%s of %s must be a number, not a %s",
                                  numbers[i], class_name,
-                                 uni_value_type_name(uni_value_type_of(value)));
+                                 uni__value_type_name(uni_value_type_of(value)));
     }
     return 0;
 }
 
-int uni_optimizer_from_config(uni_optimizer **out, const char *class_name, const uni_value *config,
-                              uni_error *err)
+int uni__optimizer_from_config(uni_optimizer **out, const char *class_name, const uni_value *config,
+                               uni_error *err)
 {
     *out = NULL;
     UNI_TRY(refuse_others(class_name, config, err));
@@ -129,7 +131,7 @@ int uni_optimizer_from_config(uni_optimizer **out, const char *class_name, const
         .centered = uni_dict_get_bool(config, "centered", false),
         .amsgrad = uni_dict_get_bool(config, "amsgrad", false),
         .initial_accumulator = get(config, "initial_accumulator_value"),
-        /* A null that is there says none; AdamW without the key has its own default. */
+        /* An explicit null means none; AdamW without the key has its own default. */
         .weight_decay = decay != NULL && uni_value_type_of(decay) == UNI_TYPE_NULL
                             ? UNI_EXACTLY_ZERO
                             : get(config, "weight_decay"),
@@ -149,6 +151,6 @@ int uni__optimizer_from_value(uni_optimizer **out, const uni_value *value, uni_e
     if (name == NULL)
         return uni_error_set(err, UNI_EFORMAT,
                              "an optimizer must be a name or an object with a class_name");
-    return config != NULL ? uni_optimizer_from_config(out, name, config, err)
+    return config != NULL ? uni__optimizer_from_config(out, name, config, err)
                           : uni_optimizer_new(out, name, NULL, err);
 }

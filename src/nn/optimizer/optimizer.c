@@ -1,12 +1,7 @@
 /*
- * optimizer.c - making optimizers, their flat state, and a step in three parts: begin (counts,
- * finds the rate and what the clipping needs), apply_span (updates a range: several threads or
- * ranks, each its own), end.
- *
- * Clipping that needs a norm reads the whole gradient once in begin and becomes a factor, one for
- * all or one a parameter, which rides on the scale of the update: no pass over the gradient more
- * than needed. Nothing is allocated after the first step.
+ * optimizer.c - creates optimizers, and keeps their flat state. update.c makes a step.
  */
+#include "nn/shared.h"
 #include "nn/optimizer/optimizer.h"
 
 #include <math.h>
@@ -15,7 +10,9 @@
 
 #include "base/random.h"
 #include "nn/loss/names.h"
+#include "nn/step.h"
 #include "tensor/update.h"
+#include "base/options.h"
 
 static const uni__optimizer_class *const classes[] = { &uni__optimizer_sgd, &uni__optimizer_adam,
                                                        &uni__optimizer_adamw,
@@ -23,7 +20,7 @@ static const uni__optimizer_class *const classes[] = { &uni__optimizer_sgd, &uni
                                                        &uni__optimizer_adagrad };
 #define NUM_CLASSES (sizeof classes / sizeof classes[0])
 
-/* ---- making ---- */
+/* ---- constructors ---- */
 
 static const uni__optimizer_class *find(const char *name, uni_error *err)
 {
@@ -94,9 +91,8 @@ static void set_numbers(uni_optimizer *optimizer, const uni_optimizer_options *o
 int uni_optimizer_new(uni_optimizer **out, const char *name, const uni_optimizer_options *options,
                       uni_error *err)
 {
-    uni_optimizer_options none = { 0 };
-    options = options != NULL ? options : &none;
     *out = NULL;
+    UNI__OPTIONS(uni_optimizer_options, options, name, err);
     int status = 0;
     uni_optimizer *optimizer = NULL;
     const uni__optimizer_class *class_ = find(name != NULL ? name : "", err);
@@ -151,12 +147,12 @@ void uni_optimizer_free(uni_optimizer *optimizer)
     free(optimizer);
 }
 
-uint64_t uni_optimizer_id(const uni_optimizer *optimizer)
+uint64_t uni__optimizer_id(const uni_optimizer *optimizer)
 {
     return optimizer->id;
 }
 
-const char *uni_optimizer_name(const uni_optimizer *optimizer)
+const char *uni__optimizer_name(const uni_optimizer *optimizer)
 {
     return optimizer->name;
 }
@@ -182,7 +178,7 @@ static int make_slots(uni_optimizer *grown, size_t old_size, float *const *old_s
     return 0;
 }
 
-int uni_optimizer_build(uni_optimizer *optimizer, uni_parameters *store, uni_error *err)
+int uni__optimizer_build(uni_optimizer *optimizer, uni_parameters *store, uni_error *err)
 {
     size_t size = 0, count = uni_parameters_count(store);
     uni_parameters_weights(store, &size);
@@ -215,8 +211,8 @@ int uni_optimizer_build(uni_optimizer *optimizer, uni_parameters *store, uni_err
     return 0;
 }
 
-int uni_optimizer_rehome(uni_optimizer *optimizer, float *memory, size_t stride, bool adopt,
-                         uni_error *err)
+int uni__optimizer_rehome(uni_optimizer *optimizer, float *memory, size_t stride, bool adopt,
+                          uni_error *err)
 {
     float *moved[UNI__OPTIMIZER_MAX_SLOTS] = { NULL };
     size_t used = 0;
@@ -245,57 +241,9 @@ int uni_optimizer_rehome(uni_optimizer *optimizer, float *memory, size_t stride,
     return 0;
 }
 
-/* ---- a step ---- */
+/* ---- getters and setters ---- */
 
-/* Factors that bring each norm to the limit; the gradients themselves stay as they are. */
-static void find_clip_factors(uni_optimizer *optimizer, uni_gradients *gradients)
-{
-    float *flat = uni_gradients_data(gradients, NULL);
-    if (optimizer->global_clip_norm != 0) {
-        double sum = 0;
-        for (size_t i = 0; i < optimizer->num_spans; i++)
-            sum += uni__sum_squares(flat + optimizer->spans[i].begin,
-                                    optimizer->spans[i].end - optimizer->spans[i].begin);
-        double norm = sqrt(sum) * fabs((double)optimizer->scale);
-        if (norm > optimizer->global_clip_norm)
-            optimizer->scale *= (float)(optimizer->global_clip_norm / norm);
-    }
-    for (size_t i = 0; optimizer->clip_norm != 0 && i < optimizer->num_parameters; i++) {
-        const uni_parameter *parameter = uni_parameters_at(optimizer->store, i);
-        if (uni_parameter_is_frozen(parameter))
-            continue;
-        double norm = sqrt(uni__sum_squares(flat + uni_parameter_offset(parameter),
-                                            uni_parameter_size(parameter))) *
-                      fabs((double)optimizer->scale);
-        optimizer->clip_factors[i] =
-            norm > optimizer->clip_norm ? (float)(optimizer->clip_norm / norm) : 1.0f;
-    }
-}
-
-int uni_optimizer_begin(uni_optimizer *optimizer, uni_gradients *gradients, float scale,
-                        uni_error *err)
-{
-    uni_error failure = { 0 };
-    UNI_TRY(uni_optimizer_build(optimizer, uni_gradients_store(gradients), err));
-    double rate = uni_optimizer_learning_rate(optimizer, &failure);
-    if (isnan(rate))
-        return uni_error_set(err, failure.code, "%s", failure.message);
-    optimizer->iterations++;
-    double step = (double)optimizer->iterations;
-    optimizer->rate = (float)rate;
-    optimizer->decay = (float)(rate * optimizer->weight_decay);
-    /* Keras casts the betas to float32 before the power (and nowhere else): 1 - 0.999f is 1.3e-5
-     * less than 0.001. */
-    double beta_1 = (float)optimizer->beta_1, beta_2 = (float)optimizer->beta_2;
-    optimizer->adam_alpha = (float)(rate * sqrt(1 - pow(beta_2, step)) / (1 - pow(beta_1, step)));
-    optimizer->scale = scale != 0 ? scale : 1;
-    optimizer->num_spans =
-        uni_gradients_trainable(gradients, optimizer->spans, optimizer->max_spans);
-    find_clip_factors(optimizer, gradients);
-    return 0;
-}
-
-bool uni_optimizer_descent(const uni_optimizer *optimizer, float scale, uni_descent *out)
+bool uni__optimizer_descent(const uni_optimizer *optimizer, float scale, uni__descent *out)
 {
     if (optimizer->class_ != &uni__optimizer_sgd || optimizer->momentum != 0 ||
         optimizer->clip_norm != 0 || optimizer->clip_value != 0 ||
@@ -303,104 +251,22 @@ bool uni_optimizer_descent(const uni_optimizer *optimizer, float scale, uni_desc
         (optimizer->schedule != NULL && uni__schedule_is_custom(optimizer->schedule)))
         return false;
     double rate = uni_optimizer_learning_rate(optimizer, NULL);
-    *out = (uni_descent){ .rate = (float)rate * (scale != 0 ? scale : 1),
-                          .keep = 1.0f - (float)(rate * optimizer->weight_decay) };
+    *out = (uni__descent){ .rate = (float)rate * (scale != 0 ? scale : 1),
+                           .keep = 1.0f - (float)(rate * optimizer->weight_decay) };
     return true;
 }
-
-static void update_range(const uni_optimizer *optimizer, float *weights, float *gradients,
-                         size_t begin, size_t end, float scale)
-{
-    float *slots[UNI__OPTIMIZER_MAX_SLOTS];
-    for (int role = 0; role < UNI__OPTIMIZER_MAX_SLOTS; role++)
-        slots[role] = optimizer->slots[role] != NULL ? optimizer->slots[role] + begin : NULL;
-    if (optimizer->clip_value != 0) {
-        uni__clip_in_place(gradients + begin, end - begin, scale, (float)optimizer->clip_value);
-        scale = 1;
-    }
-    optimizer->class_->update(optimizer, weights + begin, slots, gradients + begin, end - begin,
-                              scale);
-}
-
-static void update_by_parameter(const uni_optimizer *optimizer, float *weights, float *gradients,
-                                uni_span span)
-{
-    for (size_t i = 0; i < optimizer->num_parameters; i++) {
-        const uni_parameter *parameter = uni_parameters_at(optimizer->store, i);
-        if (uni_parameter_is_frozen(parameter))
-            continue;
-        size_t begin = uni_parameter_offset(parameter), end = begin + uni_parameter_size(parameter);
-        begin = begin > span.begin ? begin : span.begin;
-        end = end < span.end ? end : span.end;
-        if (begin < end)
-            update_range(optimizer, weights, gradients, begin, end,
-                         optimizer->scale * optimizer->clip_factors[i]);
-    }
-}
-
-void uni_optimizer_apply_span(uni_optimizer *optimizer, uni_gradients *gradients, uni_span span)
-{
-    float *weights = uni_parameters_weights(optimizer->store, NULL);
-    float *flat = uni_gradients_data(gradients, NULL);
-    if (optimizer->clip_norm != 0) {
-        update_by_parameter(optimizer, weights, flat, span);
-        return;
-    }
-    for (size_t i = 0; i < optimizer->num_spans; i++) {
-        size_t begin =
-            optimizer->spans[i].begin > span.begin ? optimizer->spans[i].begin : span.begin;
-        size_t end = optimizer->spans[i].end < span.end ? optimizer->spans[i].end : span.end;
-        if (begin < end)
-            update_range(optimizer, weights, flat, begin, end, optimizer->scale);
-    }
-}
-
-void uni_optimizer_end(uni_optimizer *optimizer)
-{
-    optimizer->num_spans = 0; /* a stray apply_span changes nothing */
-}
-
-struct job {
-    uni_optimizer *optimizer;
-    uni_gradients *gradients;
-};
-
-/* Slices begin on cache lines, so that two threads never write to one. */
-static void apply_slice(void *context, int index, int count)
-{
-    const struct job *job = context;
-    size_t lines = (job->optimizer->size + 15) / 16;
-    size_t begin = lines * (size_t)index / (size_t)count * 16;
-    size_t end = lines * (size_t)(index + 1) / (size_t)count * 16;
-    uni_optimizer_apply_span(job->optimizer, job->gradients, (uni_span){ begin, end });
-}
-
-int uni_optimizer_apply(uni_optimizer *optimizer, uni_gradients *gradients, float scale,
-                        int threads, uni_error *err)
-{
-    UNI_TRY(uni_optimizer_begin(optimizer, gradients, scale, err));
-    struct job job = { optimizer, gradients };
-    if (threads <= 1 || optimizer->size < 16384) /* below it a barrier costs more than the update */
-        apply_slice(&job, 0, 1);
-    else
-        uni__parallel(threads, apply_slice, &job);
-    uni_optimizer_end(optimizer);
-    return 0;
-}
-
-/* ---- reading and setting ---- */
 
 int64_t uni_optimizer_iterations(const uni_optimizer *optimizer)
 {
     return optimizer->iterations;
 }
 
-void uni_optimizer_set_iterations(uni_optimizer *optimizer, int64_t iterations)
+void uni__optimizer_set_iterations(uni_optimizer *optimizer, int64_t iterations)
 {
     optimizer->iterations = iterations;
 }
 
-void uni_optimizer_set_accumulation(uni_optimizer *optimizer, int steps, int waiting)
+void uni__optimizer_set_accumulation(uni_optimizer *optimizer, int steps, int waiting)
 {
     optimizer->accumulation = steps;
     optimizer->waiting = waiting;
@@ -422,7 +288,7 @@ double uni_optimizer_learning_rate(const uni_optimizer *optimizer, uni_error *er
     if (optimizer->schedule == NULL)
         return optimizer->learning_rate;
     /* As in Keras, schedules count batches, also those that only add to the gradients. */
-    return uni_schedule_at(optimizer->schedule, uni__optimizer_batches(optimizer), err);
+    return uni__schedule_at(optimizer->schedule, uni__optimizer_batches(optimizer), err);
 }
 
 void uni_optimizer_set_schedule(uni_optimizer *optimizer, uni_schedule *schedule)
@@ -444,7 +310,7 @@ int uni_optimizer_set_learning_rate(uni_optimizer *optimizer, double rate, uni_e
     return 0;
 }
 
-/* The n-th slot that the settings need; -1 when there are fewer. */
+/* The n-th slot that the settings need; -1 if there are fewer. */
 static int role_of(const uni_optimizer *optimizer, size_t slot, const char **name)
 {
     const char *names[UNI__OPTIMIZER_MAX_SLOTS] = { NULL };
@@ -457,7 +323,7 @@ static int role_of(const uni_optimizer *optimizer, size_t slot, const char **nam
     return -1;
 }
 
-size_t uni_optimizer_num_slots(const uni_optimizer *optimizer)
+size_t uni__optimizer_num_slots(const uni_optimizer *optimizer)
 {
     const char *name;
     size_t count = 0;
@@ -466,13 +332,13 @@ size_t uni_optimizer_num_slots(const uni_optimizer *optimizer)
     return count;
 }
 
-const char *uni_optimizer_slot_name(const uni_optimizer *optimizer, size_t slot)
+const char *uni__optimizer_slot_name(const uni_optimizer *optimizer, size_t slot)
 {
     const char *name = NULL;
     return role_of(optimizer, slot, &name) >= 0 ? name : NULL;
 }
 
-float *uni_optimizer_slot(const uni_optimizer *optimizer, size_t slot, size_t *size)
+float *uni__optimizer_slot(const uni_optimizer *optimizer, size_t slot, size_t *size)
 {
     const char *name;
     int role = role_of(optimizer, slot, &name);

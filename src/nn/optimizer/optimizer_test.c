@@ -1,9 +1,12 @@
 /*
  * optimizer_test.c - ten steps of every optimizer against real Keras (tests/reference/optimizers),
- * slots included; the same by spans and threads; schedules; freezing; names, bad numbers, configs.
+ * including slots; the same by spans and threads; schedules; freezing; names, bad numbers, configs.
  */
+#include "tensor/shared.h"
+#include "nn/shared.h"
 #include "nn/layers/reference.h"
 #include "nn/optimizer/optimizer.h"
+#include "nn/step.h"
 
 #define TOLERANCE 2e-6
 
@@ -21,7 +24,7 @@ static struct trial trial_new(const reference *file)
         char name[8];
         snprintf(name, sizeof name, "v%d", i);
         reference_array start = reference_get(file, "var.%d", i);
-        assert_int_equal(uni_parameters_add(trial.store, &trial.parameters[i], name,
+        assert_int_equal(uni_parameters_add(&trial.parameters[i], trial.store, name,
                                             UNI_PARAMETER_WEIGHT, start.ndim, start.shape, NULL),
                          0);
     }
@@ -76,19 +79,19 @@ static void check_slots(const struct trial *trial, const reference *file, const 
             if (key[0] != 'v' || strstr(name, "accumulate") != NULL)
                 continue;
         int parameter = key[1] - '0';
-        for (size_t slot = 0; slot < uni_optimizer_num_slots(optimizer); slot++) {
-            if (strcmp(uni_optimizer_slot_name(optimizer, slot), key + 3) != 0)
+        for (size_t slot = 0; slot < uni__optimizer_num_slots(optimizer); slot++) {
+            if (strcmp(uni__optimizer_slot_name(optimizer, slot), key + 3) != 0)
                 continue;
             reference_array want = reference_get(file, "slot.%d", (int)n);
             assert_close(name,
-                         uni_optimizer_slot(optimizer, slot, NULL) +
-                             uni_parameter_offset(trial->parameters[parameter]),
+                         uni__optimizer_slot(optimizer, slot, NULL) +
+                             uni_parameter_info_of(trial->parameters[parameter])->offset,
                          &want, TOLERANCE, TOLERANCE);
             checked++;
         }
     }
     if (strstr(name, "accumulate") == NULL)
-        assert_int_equal(checked, 3 * uni_optimizer_num_slots(optimizer));
+        assert_int_equal(checked, 3 * uni__optimizer_num_slots(optimizer));
     uni_value_free(names);
 }
 
@@ -100,11 +103,11 @@ static void step(uni_optimizer *optimizer, struct trial *trial, enum way way, fl
     if (way == SPANS) { /* in pieces that cut parameters */
         size_t size = 0;
         uni_gradients_data(trial->gradients, &size);
-        assert_int_equal(uni_optimizer_begin(optimizer, trial->gradients, scale, &err), 0);
+        uni__update update = { .optimizer = optimizer, .gradients = trial->gradients };
+        assert_int_equal(uni__update_begin(&update, 1 / (double)scale, &err), 0);
         for (size_t begin = 0; begin < size; begin += 7)
-            uni_optimizer_apply_span(optimizer, trial->gradients,
-                                     (uni_span){ begin, begin + 7 < size ? begin + 7 : size });
-        uni_optimizer_end(optimizer);
+            uni__update_slice(&update, (uni__span){ begin, begin + 7 < size ? begin + 7 : size });
+        uni__update_commit(&update);
     } else if (uni_optimizer_apply(optimizer, trial->gradients, scale, way == THREADS ? 2 : 1,
                                    &err) < 0)
         fail_msg("%s", err.message);
@@ -123,7 +126,7 @@ static uni_optimizer *optimizer_of(const reference *file)
     }
     uni_optimizer *optimizer = NULL;
     uni_error err = { 0 };
-    if (uni_optimizer_from_config(&optimizer, reference_text(file, "optimizer"), config, &err) < 0)
+    if (uni__optimizer_from_config(&optimizer, reference_text(file, "optimizer"), config, &err) < 0)
         fail_msg("%s", err.message);
     uni_value_free(config);
     return optimizer;
@@ -137,7 +140,7 @@ static void check_case(const reference *file, const char *name, enum way way)
     for (int i = 0; i < 10; i++) {
         if (!accumulate || i % 2 == 0)
             uni_gradients_zero(trial.gradients);
-        add_gradients(&trial, file, i, 4); /* scaled back by the optimizer, before it clips */
+        add_gradients(&trial, file, i, 4); /* the optimizer scales it back before it clips */
         if (!accumulate || i % 2 == 1)
             step(optimizer, &trial, way, accumulate ? 0.125f : 0.25f);
         check_weights(&trial, file, name, i);
@@ -192,7 +195,7 @@ static void test_schedules_equal_to_keras(void **state)
                         values = reference_get(&file, "value", 0);
         for (size_t i = 0; i < steps.count; i++) {
             double want = (double)((const float *)values.data)[i];
-            double got = uni_schedule_at(schedule, ((const int64_t *)steps.data)[i], NULL);
+            double got = uni__schedule_at(schedule, ((const int64_t *)steps.data)[i], NULL);
             if (fabs(got - want) > 1e-7 + 1e-6 * want)
                 fail_msg("%s at %lld: %.9g, Keras has %.9g", entry->d_name,
                          (long long)((const int64_t *)steps.data)[i], got, want);
@@ -219,15 +222,15 @@ static void test_warmup_and_own(void **state)
     uni_schedule *warmup = NULL, *inner = NULL, *own_one = NULL;
     assert_int_equal(uni_schedule_exponential(&inner, 0.5, 10, 0.5, false, NULL), 0);
     assert_int_equal(uni_schedule_warmup(&warmup, 5, 0, inner, NULL), 0);
-    assert_float_equal(uni_schedule_at(warmup, 0, NULL), 0, 1e-12);
-    assert_float_equal(uni_schedule_at(warmup, 4, NULL), 0.4, 1e-12);
-    assert_float_equal(uni_schedule_at(warmup, 5, NULL), 0.5, 1e-12);
-    assert_float_equal(uni_schedule_at(warmup, 15, NULL), 0.25, 1e-12);
+    assert_float_equal(uni__schedule_at(warmup, 0, NULL), 0, 1e-12);
+    assert_float_equal(uni__schedule_at(warmup, 4, NULL), 0.4, 1e-12);
+    assert_float_equal(uni__schedule_at(warmup, 5, NULL), 0.5, 1e-12);
+    assert_float_equal(uni__schedule_at(warmup, 15, NULL), 0.25, 1e-12);
     assert_int_equal(uni_schedule_custom(&own_one, thousandth, NULL, NULL), 0);
     uni_optimizer *sgd = NULL;
     assert_int_equal(
         uni_optimizer_new(&sgd, "sgd", &(uni_optimizer_options){ .schedule = own_one }, NULL), 0);
-    uni_optimizer_set_iterations(sgd, 7);
+    uni__optimizer_set_iterations(sgd, 7);
     assert_float_equal(uni_optimizer_learning_rate(sgd, NULL), 0.007, 1e-12);
     uni_error err = { 0 };
     assert_int_equal(uni_optimizer_set_learning_rate(sgd, 1, &err), UNI_ESTATE);
@@ -251,7 +254,8 @@ static double fails(void *context, int64_t step, uni_error *err)
     return NAN;
 }
 
-/* A schedule that fails, or gives no number, fails the step: weights and iterations stay. */
+/* A schedule that fails, or does not return a number, fails the step: weights and iterations
+ * stay. */
 static void test_a_schedule_that_fails(void **state)
 {
     for (int infinite = 0; infinite < 2; infinite++) {
@@ -263,10 +267,10 @@ static void test_a_schedule_that_fails(void **state)
         assert_int_equal(uni_schedule_custom(&schedule, fails, infinite ? &err : NULL, NULL), 0);
         assert_int_equal(uni_optimizer_new(&sgd, "sgd", NULL, NULL), 0);
         uni_optimizer_set_schedule(sgd, schedule);
-        uni_optimizer_set_iterations(sgd, infinite ? 0 : 1);
+        uni__optimizer_set_iterations(sgd, infinite ? 0 : 1);
         add_gradients(&trial, &file, 0, 1);
-        uni_descent descent;
-        assert_false(uni_optimizer_descent(sgd, 1, &descent)); /* it would not see the failure */
+        uni__descent descent;
+        assert_false(uni__optimizer_descent(sgd, 1, &descent)); /* it would not see the failure */
         assert_int_equal(uni_optimizer_apply(sgd, trial.gradients, 1, 1, &err),
                          infinite ? UNI_EINVAL : UNI_EFUNCTION);
         assert_string_equal(err.message, infinite ? "the learning-rate function returned inf for "
@@ -281,8 +285,8 @@ static void test_a_schedule_that_fails(void **state)
     }
 }
 
-/* A frozen parameter stays as it is, also when it is thawed later its slots are there; a store that
- * grew keeps the old state. */
+/* A frozen parameter does not change, and its slots exist when it is unfrozen later. A store that
+ * grew keeps its state. */
 static void test_frozen_and_grown(void **state)
 {
     reference file = reference_open("optimizers/adam.safetensors");
@@ -297,14 +301,14 @@ static void test_frozen_and_grown(void **state)
     assert_close("frozen", uni_parameter_data(trial.parameters[1]), &start, 0, 0);
     assert_close("not frozen", uni_parameter_data(trial.parameters[0]), &after, TOLERANCE,
                  TOLERANCE);
-    float momentum = uni_optimizer_slot(adam, 0, NULL)[1];
+    float momentum = uni__optimizer_slot(adam, 0, NULL)[1];
     assert_true(momentum != 0);
     uni_parameter *more = NULL;
-    assert_int_equal(uni_parameters_add(trial.store, &more, "more", UNI_PARAMETER_WEIGHT, 1,
+    assert_int_equal(uni_parameters_add(&more, trial.store, "more", UNI_PARAMETER_WEIGHT, 1,
                                         (const int64_t[]){ 100 }, NULL),
                      0);
-    assert_int_equal(uni_optimizer_build(adam, trial.store, NULL), 0);
-    assert_true(uni_optimizer_slot(adam, 0, NULL)[1] == momentum);
+    assert_int_equal(uni__optimizer_build(adam, trial.store, NULL), 0);
+    assert_true(uni__optimizer_slot(adam, 0, NULL)[1] == momentum);
     struct trial other = trial_new(&file);
     uni_error err = { 0 };
     assert_int_equal(uni_optimizer_apply(adam, other.gradients, 1, 1, &err), UNI_ESTATE);
@@ -344,7 +348,7 @@ static void test_names_and_numbers(void **state)
     expect_error("adam", &(uni_optimizer_options){ .beta_1 = 1 }, UNI_EINVAL, "beta_1");
     expect_error("sgd", &(uni_optimizer_options){ .clip_norm = 1, .clip_value = 1 }, UNI_EINVAL,
                  "only one of");
-    uni_schedule *schedule = NULL; /* is taken also on failure (the sanitizer would tell) */
+    uni_schedule *schedule = NULL; /* ownership passes even on failure (the sanitizer would tell) */
     assert_int_equal(uni_schedule_exponential(&schedule, 1, 1, 1, false, NULL), 0);
     expect_error("nobody", &(uni_optimizer_options){ .schedule = schedule }, UNI_ENOTFOUND,
                  "nobody");

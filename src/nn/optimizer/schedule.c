@@ -1,11 +1,12 @@
 /*
- * schedule.c - the learning rate of a step, as Keras's schedules compute it, in double. Schedules
- * are const once made: any thread.
+ * schedule.c - the learning rate of a step as Keras's schedules compute it, in double. Schedules
+ * are const once created: any thread.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/shared.h"
 #include "nn/loss/loss.h"
 #include "nn/optimizer/optimizer.h"
 
@@ -16,7 +17,7 @@ struct uni_schedule {
     double initial, rate, alpha, target;
     int64_t steps, warmup_steps;
     bool staircase, has_warmup;
-    size_t count; /* boundaries; values has one more */
+    size_t count; /* boundaries; there is one value more */
     int64_t *boundaries;
     double *values;
     uni_schedule *inner;
@@ -119,7 +120,7 @@ int uni_schedule_warmup(uni_schedule **out, int64_t steps, double target, uni_sc
     UNI_TRY_GOTO(check_steps("warm-up steps", steps, err), fail);
     UNI_TRY_GOTO(check_rate("warm-up target", target, err), fail);
     if (target == 0 && inner != NULL)
-        target = uni_schedule_at(inner, 0, err);
+        target = uni__schedule_at(inner, 0, err);
     if (isnan(target)) {
         status = UNI_EFUNCTION;
         goto fail;
@@ -180,7 +181,7 @@ static double piecewise_at(const uni_schedule *schedule, int64_t step)
     return schedule->values[piece];
 }
 
-/* The program's own function: its error, or one that says what it gave. */
+/* A user function: returns its error, or one that gives the bad value. */
 static double custom_at(const uni_schedule *schedule, int64_t step, uni_error *err)
 {
     uni_error failure = { 0 };
@@ -197,7 +198,7 @@ static double custom_at(const uni_schedule *schedule, int64_t step, uni_error *e
     return NAN;
 }
 
-double uni_schedule_at(const uni_schedule *schedule, int64_t step, uni_error *err)
+double uni__schedule_at(const uni_schedule *schedule, int64_t step, uni_error *err)
 {
     switch (schedule->kind) {
     case EXPONENTIAL: {
@@ -212,7 +213,7 @@ double uni_schedule_at(const uni_schedule *schedule, int64_t step, uni_error *er
         if (step < schedule->warmup_steps)
             return schedule->target * (double)step / (double)schedule->warmup_steps;
         return schedule->inner != NULL
-                   ? uni_schedule_at(schedule->inner, step - schedule->warmup_steps, err)
+                   ? uni__schedule_at(schedule->inner, step - schedule->warmup_steps, err)
                    : schedule->target;
     case CUSTOM:
         return custom_at(schedule, step, err);

@@ -1,24 +1,26 @@
 /*
- * sentence.c - a text as one vector: the vectors of its words, added and divided by the square root
- * of their number (or by their number), as the NNLM layers of TensorFlow Hub do.
+ * sentence.c - a text as one vector: the sum of its words' vectors, divided by the square root of
+ * their number (or by their number), like the NNLM layers of TensorFlow Hub.
  *
- * The table has a row for each known word and `buckets` rows for the others, which a hash spreads
- * over them. Words come from a file of vectors (read when the layer is built), from the user, or
- * there are none and all are hashed. Words are lower case without punctuation. Building belongs to
- * one thread; calls are const.
+ * The table has a row for each known word and `buckets` rows for all others, over which a hash
+ * spreads them. Words come from a file of vectors (read when the layer is built) or from the user;
+ * without either, all words are hashed. Words are lower case without punctuation. One thread
+ * builds; calls are const.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unisono/experimental/custom_layer.h>
 
 #include "nn/text/text.h"
 #include "nn/text/shapes.h"
+#include "base/options.h"
 
 struct sentence {
     int64_t dim, buckets;
     bool mean;
-    char *path; /* of the vectors; NULL: none */
+    char *path; /* vectors file; NULL: none */
     uni__vocabulary vocabulary;
     uni_parameter *table;
 };
@@ -27,7 +29,7 @@ static const uni__tokenizer tokenizer = {
     .lower = true, .strip = true, .split = UNI__SPLIT_WHITESPACE, .ngrams = 1
 };
 
-/* ---- the file: "word v1 v2 ..." a line, maybe after a line "count dim" ---- */
+/* ---- the file: one "word v1 v2 ..." per line, possibly after a line "count dim" ---- */
 
 struct vectors {
     float *rows;
@@ -64,7 +66,7 @@ static int add_row(struct vectors *vectors, size_t dim, const char *numbers, con
     return 0;
 }
 
-/* word2vec's first line */
+/* word2vec's first line. */
 static bool is_header(const char *text, size_t dim)
 {
     unsigned long long count, width;
@@ -79,9 +81,10 @@ static int read_line(struct sentence *self, struct vectors *vectors, char *text,
     size_t size = strcspn(text, " \t\r\n");
     if (size == 0 || (line == 1 && is_header(text, (size_t)self->dim)))
         return 0;
+    /* "Fox" after "fox": the first one counts; "!" is not a word here. */
     if (uni__vocabulary_find(&self->vocabulary, &tokenizer, text, size) >= 0 ||
         uni__token_size(&tokenizer, text, size) == 0)
-        return 0; /* "Fox" after "fox": the first one counts; "!" is no word here */
+        return 0;
     UNI_TRY(uni__vocabulary_add(&self->vocabulary, &tokenizer, text, size, err));
     return add_row(vectors, (size_t)self->dim, text + size, self->path, line, err);
 }
@@ -112,7 +115,7 @@ static int add_table(uni_layer *layer, struct sentence *self, const struct vecto
 {
     const int64_t shape[] = { (int64_t)self->vocabulary.count + self->buckets, self->dim };
     uni_initializer normal = { .name = "random_normal", .stddev = 0.1 };
-    UNI_TRY(uni_layer_add_parameter(layer, &self->table, "embeddings", UNI_PARAMETER_WEIGHT, 2,
+    UNI_TRY(uni_layer_add_parameter(&self->table, layer, "embeddings", UNI_PARAMETER_WEIGHT, 2,
                                     shape, self->path != NULL ? NULL : &normal, "zeros", NULL,
                                     err));
     if (self->path != NULL && vectors->rows != NULL)
@@ -151,7 +154,7 @@ static int sentence_infer(const uni_layer *layer, const void *self, int num_inpu
 
 struct filling {
     const struct sentence *self;
-    int32_t *ids; /* NULL: only count */
+    int32_t *ids; /* NULL: count only */
     int64_t count;
 };
 
@@ -201,7 +204,7 @@ static uni_tensor *sentence_call(const uni_layer *layer, const void *self_, uni_
                                 self->mean ? UNI_COMBINER_MEAN : UNI_COMBINER_SQRTN);
 }
 
-/* ---- making and configs ---- */
+/* ---- constructors and configs ---- */
 
 static void check(uni_layer *layer)
 {
@@ -269,8 +272,7 @@ const uni_layer_class uni__class_sentence_embedding = { .name = "SentenceEmbeddi
 
 uni_layer *uni_layer_sentence_embedding(int64_t dim, const uni_sentence_options *options)
 {
-    uni_sentence_options none = { 0 };
-    options = options != NULL ? options : &none;
+    UNI__LAYER_OPTIONS(uni_sentence_options, options, mean, &uni__class_sentence_embedding);
     uni_layer *layer = uni_layer_new(&uni__class_sentence_embedding);
     if (layer == NULL)
         return NULL;

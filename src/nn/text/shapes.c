@@ -1,6 +1,7 @@
 /*
- * shapes.c - the shapes of text that layers take (shapes.h). Any thread.
+ * shapes.c - the shapes of text that layers accept (shapes.h). Any thread.
  */
+#include "tensor/shared.h"
 #include "nn/text/shapes.h"
 
 int64_t uni__text_rows(uni_tape *tape, const uni_tensor *text)
@@ -12,9 +13,9 @@ int64_t uni__text_rows(uni_tape *tape, const uni_tensor *text)
         return -1;
     }
     if (ndim != 1 && (ndim != 2 || uni_tensor_dim(text, 1) != 1)) {
-        char shape[UNI_SHAPE_TEXT_SIZE];
+        char shape[UNI__SHAPE_TEXT_SIZE];
         uni_tape_fail(tape, UNI_ESHAPE, "text must come as (batch,) or (batch, 1), got %s",
-                      uni_shape_text(shape, ndim, uni_tensor_shape(text)));
+                      uni__shape_text(shape, ndim, uni_tensor_shape(text)));
         return -1;
     }
     return uni_tensor_dim(text, 0);

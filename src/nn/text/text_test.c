@@ -3,6 +3,8 @@
  * outputs; the sentence embedding against sums by hand and finite differences of its table; shapes,
  * empty texts, bad files, configs.
  */
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "nn/layers/reference.h"
 #include "nn/text/text.h"
 #include "nn/text/shapes.h"
@@ -88,7 +90,7 @@ static uni_layer *layer_of(const char *name, const reference *file)
     uni_value *config = reference_json(file, "config");
     uni_layer *layer = NULL;
     uni_error err = { 0 };
-    if (uni_layer_from_config(&layer, "TextVectorization", config, &err) < 0)
+    if (uni__layer_from_config(&layer, "TextVectorization", config, &err) < 0)
         fail_msg("%s: %s", name, err.message);
     if (reference_text(file, "corpus") != NULL) {
         struct strings corpus = strings_of(file, "corpus");
@@ -101,14 +103,14 @@ static uni_layer *layer_of(const char *name, const reference *file)
     return layer;
 }
 
-/* The same layer again from its own config, which has the vocabulary. */
+/* Creates the layer again from its own config, which contains the vocabulary. */
 static uni_layer *again(const uni_layer *layer)
 {
     uni_value *config = NULL;
     uni_layer *copy = NULL;
     uni_error err = { 0 };
-    assert_int_equal(uni_layer_get_config(layer, &config, NULL), 0);
-    if (uni_layer_from_config(&copy, "TextVectorization", config, &err) < 0)
+    assert_int_equal(uni__layer_get_config(layer, &config, NULL), 0);
+    if (uni__layer_from_config(&copy, "TextVectorization", config, &err) < 0)
         fail_msg("%s", err.message);
     uni_value_free(config);
     return copy;
@@ -191,7 +193,7 @@ static void test_vectorization_refuses(void **state)
                                uni_tape_input(tape, UNI_STRING, 1, (const int64_t[]){ 1 }, &one)));
     assert_true(uni_tape_status(tape, &err) < 0);
     assert_non_null(strstr(err.message, "uni_layer_adapt"));
-    /* after the build it may still learn */
+    /* It may still adapt after the build. */
     uni_column text = uni_column_strings(1, &one);
     assert_int_equal(uni_layer_adapt(layer, &text, &err), 0);
     uni_tape_begin(tape, NULL);
@@ -208,7 +210,7 @@ static void test_vectorization_refuses(void **state)
     uni_model_free(model);
 }
 
-/* A vocabulary with a path would make a file open another one. */
+/* A vocabulary given as a path would make one file open another. */
 static void test_config_refuses(void **state)
 {
     static const struct {
@@ -225,7 +227,7 @@ static void test_config_refuses(void **state)
         uni_layer *layer = NULL;
         uni_error err = { 0 };
         assert_int_equal(uni_json_read(&config, cases[i].config, strlen(cases[i].config), NULL), 0);
-        assert_true(uni_layer_from_config(&layer, "TextVectorization", config, &err) < 0);
+        assert_true(uni__layer_from_config(&layer, "TextVectorization", config, &err) < 0);
         if (strstr(err.message, cases[i].part) == NULL)
             fail_msg("\"%s\" does not say \"%s\"", err.message, cases[i].part);
         uni_value_free(config);
@@ -277,17 +279,18 @@ static void test_sentence_from_file(void **state)
     const float *out = embed(model, tape, 4, texts, NULL);
     assert_float_equal(out[0], 24 / sqrt(4), 1e-6);
     assert_float_equal(out[1], -34 / sqrt(4), 1e-6);
+    /* An empty text, and a word without a vector. */
     for (int i = 2; i < 6; i++)
-        assert_true(out[i] == 0); /* nothing, and a word that has no vector */
+        assert_true(out[i] == 0);
     assert_float_equal(out[6], 1, 0);
-    assert_int_equal(uni_parameters_trainable(uni_model_parameters(model), NULL, 0),
+    assert_int_equal(uni__parameters_trainable(uni_model_parameters(model), NULL, 0),
                      0); /* frozen */
-    /* without the file, from config and weights */
+    /* Without the file, from config and weights. */
     uni_value *config = NULL;
     uni_layer *copy = NULL;
-    assert_int_equal(uni_layer_get_config(uni_model_layer(model, 0), &config, NULL), 0);
+    assert_int_equal(uni__layer_get_config(uni_model_layer(model, 0), &config, NULL), 0);
     drop_file(path);
-    assert_int_equal(uni_layer_from_config(&copy, "SentenceEmbedding", config, NULL), 0);
+    assert_int_equal(uni__layer_from_config(&copy, "SentenceEmbedding", config, NULL), 0);
     uni_model *second = model_of(copy);
     size_t size = 0;
     const float *table = uni_parameters_weights(uni_model_parameters(model), &size);
@@ -309,7 +312,7 @@ static void test_sentence_learns(void **state)
         3, &(uni_sentence_options){ .vocabulary = words, .vocabulary_size = 2, .buckets = 5 }));
     uni_parameters *store = uni_model_parameters(model);
     const uni_parameter *table = uni_parameters_at(store, 0);
-    assert_int_equal(uni_parameter_shape(table)[0], 7);
+    assert_int_equal(uni_parameter_info_of(table)->shape[0], 7);
     uni_gradients *gradients = NULL;
     uni_tape *tape = NULL;
     assert_int_equal(uni_gradients_new(&gradients, store, NULL), 0);
@@ -359,7 +362,7 @@ static void test_sentence_refuses(void **state)
     assert_non_null(strstr(err.message, "reads text"));
 }
 
-/* Bytes that are no UTF-8, and a NUL in the middle, are text like any other. */
+/* Bytes that are not UTF-8, and a NUL in the middle, are ordinary text. */
 static void test_any_bytes(void **state)
 {
     uni_layer *layer = uni_layer_text_vectorization(&(uni_text_options){ .characters = true });

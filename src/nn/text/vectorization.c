@@ -1,20 +1,21 @@
 /*
- * vectorization.c - TextVectorization: text to numbers of words, or to counts of them, as Keras
- * does it.
+ * vectorization.c - TextVectorization: text to word numbers, or to counts of words, like Keras.
  *
- * The vocabulary is learnt by adapt, given by the user, or comes with a file; it is no parameter.
- * Calls look tokens up twice: once to count them (which gives the result's shape), once to write;
- * nothing is allocated but the result on the tape. Adapting belongs to one thread, calls are const.
+ * The vocabulary is learned by adapt, given by the user, or read from a file; it is not a
+ * parameter. Calls look up tokens twice: once to count them, which gives the result's shape, and
+ * once to write. Only the result on the tape is allocated. One thread adapts; calls are const.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unisono/experimental/custom_layer.h>
 
 #include "nn/text/shapes.h"
 #include "nn/text/text.h"
 #include "nn/text/vectorization.h"
+#include "base/options.h"
 
-/* Columns of the forms that have one a word. */
+/* Number of columns of the output modes that have one per word. */
 static int64_t depth_of(const uni__vectorization *self, size_t words)
 {
     return self->pad_to_max_tokens && self->max_tokens > 0
@@ -31,7 +32,7 @@ static int64_t depth(const uni__vectorization *self)
 
 /* ---- the vocabulary ---- */
 
-/* NULL without memory. */
+/* NULL if out of memory. */
 static const char **list_words(const uni__vectorization *self, const uni__vocabulary *vocabulary)
 {
     size_t before = uni__vectorization_specials(self);
@@ -54,7 +55,7 @@ const char *const *uni_layer_vocabulary(const uni_layer *layer, size_t *size)
     return has ? self->listing : NULL;
 }
 
-/* A built layer's output has a width that depends on the vocabulary, except in the int form. */
+/* Except in int mode, the width of a built layer's output depends on the vocabulary. */
 static int take_vocabulary(uni_layer *layer, uni__vocabulary *vocabulary, uni_error *err)
 {
     uni__vectorization *self = layer->self;
@@ -81,7 +82,7 @@ static int take_vocabulary(uni_layer *layer, uni__vocabulary *vocabulary, uni_er
     return 0;
 }
 
-/* Zeros until the weights of the new words come. */
+/* Zeros until the weights of the new words are set. */
 static int clear_idf(uni_layer *layer, uni_error *err)
 {
     uni__vectorization *self = layer->self;
@@ -155,8 +156,9 @@ struct counting {
 static int count_token(void *context, const char *token, size_t size)
 {
     struct counting *counting = context;
+    /* An empty text is padding, not a word. */
     if (uni__token_size(counting->tokenizer, token, size) == 0)
-        return 0; /* a whole text that is empty is padding, not a word */
+        return 0;
     int64_t number = uni__vocabulary_find(counting->vocabulary, counting->tokenizer, token, size);
     if (number < 0) {
         UNI_TRY(uni__vocabulary_add(counting->vocabulary, counting->tokenizer, token, size,
@@ -240,8 +242,9 @@ static int vectorization_infer(const uni_layer *layer, const void *self_, int nu
         uni__text_expect(uni_layer_name(layer), inputs->dtype, inputs->ndim, inputs->dims, err));
     *output = inputs[0];
     output->dtype = self->output == UNI_TEXT_INT ? UNI_I64 : UNI_F32;
+    /* One number per text, in the text's own shape. */
     if (self->output == UNI_TEXT_INT && self->tokenizer.split == UNI__SPLIT_NONE)
-        return 0; /* one number a text, in the text's own shape */
+        return 0;
     output->ndim = 2;
     output->dims[1] = self->output != UNI_TEXT_INT ? depth(self)
                       : self->sequence_length > 0  ? self->sequence_length
@@ -252,8 +255,8 @@ static int vectorization_infer(const uni_layer *layer, const void *self_, int nu
 struct writing {
     const uni__vectorization *self;
     int64_t count, limit;
-    int64_t *numbers; /* int form; NULL: only count */
-    float *columns; /* the other forms */
+    int64_t *numbers; /* int mode; NULL: count only */
+    float *columns; /* the other modes */
 };
 
 static int count_only(void *context, const char *token, size_t size)
@@ -266,8 +269,9 @@ static int write_number(void *context, const char *token, size_t size)
 {
     struct writing *writing = context;
     const uni__vectorization *self = writing->self;
+    /* Truncated: the rest does not matter. */
     if (writing->count >= writing->limit)
-        return UNI_EEND; /* cut: the rest need not be looked at */
+        return UNI_EEND;
     int64_t number = uni__vocabulary_find(&self->vocabulary, &self->tokenizer, token, size);
     if (number < 0 && self->tokenizer.split == UNI__SPLIT_NONE &&
         uni__token_size(&self->tokenizer, token, size) == 0)
@@ -354,7 +358,7 @@ static uni_tensor *vectorization_call(const uni_layer *layer, const void *self_,
                : call_columns(self, tape, uni_tensor_data(inputs[0]), rows);
 }
 
-/* ---- making ---- */
+/* ---- constructors ---- */
 
 static void vectorization_free(void *self_)
 {
@@ -376,8 +380,7 @@ const uni_layer_class uni__class_text_vectorization = { .name = "TextVectorizati
 
 uni_layer *uni_layer_text_vectorization(const uni_text_options *options)
 {
-    uni_text_options none = { 0 };
-    options = options != NULL ? options : &none;
+    UNI__LAYER_OPTIONS(uni_text_options, options, vocabulary_size, &uni__class_text_vectorization);
     uni_layer *layer = uni_layer_new(&uni__class_text_vectorization);
     if (layer == NULL)
         return NULL;

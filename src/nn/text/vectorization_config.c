@@ -1,9 +1,12 @@
 /*
- * vectorization_config.c - TextVectorization as a dictionary: Keras's names, with the vocabulary in it. Any thread, one layer at a time.
+ * vectorization_config.c - TextVectorization as a dictionary with Keras's names, including the
+ * vocabulary. Any thread, one layer at a time.
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unisono/experimental/custom_layer.h>
 
+#include "base/shared.h"
 #include "nn/text/text.h"
 #include "nn/text/vectorization.h"
 
@@ -92,11 +95,11 @@ static int read_vocabulary(uni_layer *layer, const uni_value *config, uni_error 
                     *weights = uni_dict_get(config, "idf_weights");
     if (uni_value_type_of(list) == UNI_TYPE_NULL)
         return 0;
-    if (uni_value_type_of(list) !=
-        UNI_TYPE_LIST) /* Keras also takes a path: a file that a file names is not opened */
+    /* Keras also takes a path, but a file must not make us open another. */
+    if (uni_value_type_of(list) != UNI_TYPE_LIST)
         return uni_error_set(err, UNI_EUNSUPPORTED,
                              "a vocabulary must be a list of words, not a %s",
-                             uni_value_type_name(uni_value_type_of(list)));
+                             uni__value_type_name(uni_value_type_of(list)));
     size_t count = uni_list_size(list);
     const char **words = calloc(count + 1, sizeof *words);
     size_t *sizes = calloc(count + 1, sizeof *sizes);

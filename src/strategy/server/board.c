@@ -1,20 +1,19 @@
 /*
- * board.c - layout, mapping and bells of the members' common memory (board.h).
+ * board.c - layout, mapping and bells of the members' shared memory (board.h).
  */
+#include "tensor/shared.h"
 #include "strategy/server/board.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cpus.h"
+#include "base/futex.h"
 #include "strategy/server/carrier.h"
 #include "strategy/server/link_shm.h"
 
@@ -35,21 +34,21 @@ size_t uni__server_board_states_of(const uni__server_board *board, int server)
     return server == 0 ? (size_t)board->header->shape.num_states : 0;
 }
 
-/* ---- layout: every part begins a page ---- */
+/* ---- layout: every part begins on a page boundary ---- */
 
 static size_t header_bytes(const uni__server_board_shape *shape)
 {
     size_t ranks = 1 + shape->workers + shape->servers;
     size_t size = sizeof(uni__server_board_header) + ranks * sizeof(uni__server_board_member);
-    return round_up(size + shape->servers * sizeof(uni_span), PAGE);
+    return round_up(size + shape->servers * sizeof(uni__span), PAGE);
 }
 
-static uni_span *spans_in(uni__server_board_header *header)
+static uni__span *spans_in(uni__server_board_header *header)
 {
-    return (uni_span *)&header->members[1 + header->shape.workers + header->shape.servers];
+    return (uni__span *)&header->members[1 + header->shape.workers + header->shape.servers];
 }
 
-/* A question or an answer to a server: the shard, the states, the sums. */
+/* The payload of a question to a server or its answer: the shard, the states, the sums. */
 static size_t server_payload(const uni__server_board *board, int server)
 {
     size_t floats = span_size(board, server) + uni__server_board_states_of(board, server) + 2;
@@ -74,7 +73,8 @@ static size_t entry_floats(const uni__server_board *board, int server)
            round_up(uni__server_board_states_of(board, server), 16);
 }
 
-/* Room for the batch statistics of a step: normalisation over c channels has 2c states and adds up 4c + 2 numbers. */
+/* Room for the batch statistics of a step: normalization over c channels has 2c states and sums 4c
+ * + 2 numbers. */
 static size_t statistics_floats(const uni__server_board *board, int server)
 {
     size_t states = uni__server_board_states_of(board, server);
@@ -86,12 +86,13 @@ static size_t replica_bytes(const uni__server_board *board, int server)
     const uni__server_board_shape *shape = &board->header->shape;
     size_t floats =
         2 * snapshot_floats(board, server) + shape->log_length * entry_floats(board, server);
-    size_t sums = shape->workers * UNI__PS_MAX_SUMS * sizeof(double);
+    size_t workers = shape->workers * sizeof(uni__replica_worker);
     floats += 2 * statistics_floats(board, server);
-    return round_up(sizeof(uni__replica) + floats * sizeof(float) + sums, PAGE);
+    return round_up(sizeof(uni__replica) + floats * sizeof(float) + workers, PAGE);
 }
 
-/* Where a link begins: all askers of server 0, of server 1 ..., then the workers' links to the coordinator. */
+/* Where a link begins: all askers of server 0, of server 1 ..., then the workers' links to the
+ * coordinator. */
 static size_t link_offset(const uni__server_board *board, int asker, int server)
 {
     const uni__server_board_shape *shape = &board->header->shape;
@@ -113,15 +114,15 @@ static size_t replica_offset(const uni__server_board *board, int server)
 
 /* ---- making and mapping ---- */
 
-/* Spinning pays only when every member has a core of its own. */
+/* Spinning pays off only when every member has its own core. */
 static int choose_spins(const uni__server_board_shape *shape)
 {
     return (int)(1 + shape->workers + shape->servers) <= uni__cpu_count() ? 2000 : 0;
 }
 
-/* The layout is computed from a header that exists: a small one stands in for it. */
+/* The layout is computed from a header, so a small temporary one stands in for it. */
 static int plan_board(uni__server_board *board, const uni__server_board_shape *shape,
-                      const uni_span *spans, uni_error *err)
+                      const uni__span *spans, uni_error *err)
 {
     *board = (uni__server_board){ .fd = -1 };
     uni__server_board_header *plan = calloc(1, header_bytes(shape));
@@ -136,7 +137,7 @@ static int plan_board(uni__server_board *board, const uni__server_board_shape *s
     return 0;
 }
 
-/* The plan goes to its place; fd -1: nobody else's. */
+/* Copies the plan to its place. fd -1: the memory is private. */
 static int settle(uni__server_board *board, int fd, uni_error *err)
 {
     uni__server_board_header *plan = board->header;
@@ -157,7 +158,7 @@ static int settle(uni__server_board *board, int fd, uni_error *err)
 }
 
 int uni__server_board_new(uni__server_board *board, const uni__server_board_shape *shape,
-                          const uni_span *spans, uni_error *err)
+                          const uni__span *spans, uni_error *err)
 {
     UNI_TRY(plan_board(board, shape, spans, err));
     int fd = memfd_create("unisono-parameters", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -177,7 +178,7 @@ int uni__server_board_new(uni__server_board *board, const uni__server_board_shap
 }
 
 int uni__server_board_new_private(uni__server_board *board, const uni__server_board_shape *shape,
-                                  const uni_span *spans, int rank, uni__carrier *carrier,
+                                  const uni__span *spans, int rank, uni__carrier *carrier,
                                   uni_error *err)
 {
     UNI_TRY(plan_board(board, shape, spans, err));
@@ -185,7 +186,7 @@ int uni__server_board_new_private(uni__server_board *board, const uni__server_bo
     board->rank = rank;
     board->carrier = carrier;
     for (uint32_t i = 0; i < 1 + shape->workers + shape->servers; i++)
-        atomic_store(&board->header->members[i].epoch, 1); /* nobody comes again */
+        atomic_store(&board->header->members[i].epoch, 1); /* no member can rejoin */
     return 0;
 }
 
@@ -270,18 +271,17 @@ float *uni__replica_entry_states(const uni__server_board *board, int server, int
     return uni__replica_entry_data(board, server, which) + round_up(span_size(board, server), 16);
 }
 
-double *uni__replica_sums(const uni__server_board *board, int server, int part)
+uni__replica_worker *uni__replica_worker_of(const uni__server_board *board, int worker)
 {
     uint32_t length = board->header->shape.log_length;
-    return (double *)uni__replica_entry_data(board, server, (int)length) +
-           (size_t)part * UNI__PS_MAX_SUMS;
+    return (uni__replica_worker *)uni__replica_entry_data(board, 0, (int)length) + worker;
 }
 
 float *uni__replica_statistics(const uni__server_board *board, uint64_t parity, size_t *capacity)
 {
-    double *sums_end = uni__replica_sums(board, 0, (int)board->header->shape.workers);
+    uni__replica_worker *end = uni__replica_worker_of(board, (int)board->header->shape.workers);
     *capacity = statistics_floats(board, 0);
-    return (float *)sums_end + parity * *capacity;
+    return (float *)end + parity * *capacity;
 }
 
 /* ---- bells ---- */
@@ -310,11 +310,9 @@ void uni__bell_wait(const uni__server_board *board, uint32_t seen, int timeout_m
             return;
         __builtin_ia32_pause();
     }
-    struct timespec timeout = { .tv_sec = timeout_ms / 1000,
-                                .tv_nsec = (long)(timeout_ms % 1000) * 1000000 };
     atomic_store(&me->sleeps, 1);
     if (atomic_load(&me->bell) == seen)
-        syscall(SYS_futex, &me->bell, FUTEX_WAIT, seen, &timeout, NULL, 0);
+        uni__futex_wait(&me->bell, seen, timeout_ms);
     atomic_store(&me->sleeps, 0);
 }
 
@@ -322,8 +320,8 @@ void uni__bell_ring(const uni__server_board *board, int rank)
 {
     uni__server_board_member *other = member(board, rank);
     if (board->carrier)
-        return; /* it sees what comes */
+        return; /* the carrier polls for messages */
     atomic_fetch_add(&other->bell, 1);
     if (atomic_load(&other->sleeps))
-        syscall(SYS_futex, &other->bell, FUTEX_WAKE, 1, NULL, NULL, 0);
+        uni__futex_wake(&other->bell);
 }

@@ -1,13 +1,19 @@
 /*
- * client.c - workers and the coordinator ask the servers: pull weights, push gradients, add up batch statistics. The member's thread.
+ * client.c - how workers and the coordinator use the servers: pull weights, push gradients, sum
+ * batch statistics. Called on the member's thread.
  *
- * All servers are asked at once and answered in any order, with two exceptions. A read under bounded staleness asks server 0 first, which is the
- * gate. And, unless updates are free to come in any order, a push reaches server 0 last: who finds it there knows that every other server has
- * it, too; so a worker that takes over a dead one's step asks server 0 whether it is done.
+ * All servers are asked at once and answer in any order, with two exceptions. A read under bounded
+ * staleness asks server 0 first, which is the gate. And unless updates may come in any order, a
+ * push reaches server 0 last, after every other server has taken it. Taken does not mean applied: a
+ * server that dies in between comes back without the part. So a worker that takes over a dead
+ * worker's step asks all servers whether it is done, and pushes it again unless all have applied
+ * it.
  */
 #include <math.h>
 #include <string.h>
 
+#include "tensor/shared.h"
+#include "nn/shared.h"
 #include "strategy/server/internal.h"
 
 static size_t span_size(const uni__ps *ps, int server)
@@ -74,7 +80,7 @@ static void take_weights(uni__ps *ps, int server, const uni__ps_message *answer,
     memcpy(uni_parameters_weights(store, NULL) + ps->board.spans[server].begin, payload,
            count * sizeof(float));
     if (num_states(ps, server) > 0)
-        memcpy(uni_parameters_states(store, NULL), payload + count,
+        memcpy(uni__parameters_states(store, NULL), payload + count,
                num_states(ps, server) * sizeof(float));
     if (server == 0)
         ps->version = answer->version;
@@ -120,7 +126,7 @@ static int push_to(uni__ps *ps, int server, const uni__push *push, uni_error *er
     if (count > 0)
         memcpy(room, push->gradient + ps->board.spans[server].begin, count * sizeof(float));
     if (states > 0)
-        memcpy(room + count, uni_parameters_states(uni_model_parameters(ps->model), NULL),
+        memcpy(room + count, uni__parameters_states(uni_model_parameters(ps->model), NULL),
                states * sizeof(float));
     uint32_t sums = server == 0 ? (uint32_t)push->num_sums : 0;
     size_t carried = (count + states) * sizeof(float);
@@ -175,7 +181,7 @@ int uni__ps_push(uni__ps *ps, const uni__push *push, uni_error *err)
     return 0;
 }
 
-/* ---- the rest: server 0 ---- */
+/* ---- the rest ---- */
 
 int uni__ps_sum(uni__ps *ps, uint64_t id, uint32_t number, float *values, size_t count,
                 uni_error *err)
@@ -201,35 +207,42 @@ int uni__ps_sum(uni__ps *ps, uint64_t id, uint32_t number, float *values, size_t
 
 int uni__ps_query(uni__ps *ps, uint64_t id, double *sums, size_t wanted, uni_error *err)
 {
-    uni__ps_message answer;
-    const void *payload;
-    UNI_TRY(wait_until_free(ps, 0, err));
-    UNI_TRY(ask(ps, 0, (uni__ps_message){ .kind = UNI__PS_QUERY, .id = id }));
-    UNI_TRY(wait_for_answer(ps, 0, &answer, &payload, err));
-    if (!(answer.flags & UNI__PS_DUPLICATE) || (wanted > 0 && answer.num_sums == 0))
-        return 0;
-    size_t found = answer.num_sums < wanted ? answer.num_sums : wanted;
-    memcpy(sums, payload, found * sizeof(double));
-    return 1;
+    int servers = (int)ps->board.header->shape.servers;
+    bool everywhere = true;
+    for (int s = 0; s < servers; s++) {
+        UNI_TRY(wait_until_free(ps, s, err));
+        UNI_TRY(ask(ps, s, (uni__ps_message){ .kind = UNI__PS_QUERY, .id = id }));
+    }
+    for (int s = 0; s < servers; s++) {
+        uni__ps_message answer;
+        const void *payload;
+        UNI_TRY(wait_for_answer(ps, s, &answer, &payload, err));
+        everywhere = everywhere && (answer.flags & UNI__PS_DUPLICATE);
+        if (s > 0 || !everywhere)
+            continue;
+        everywhere = wanted == 0 || answer.num_sums > 0;
+        memcpy(sums, payload, (answer.num_sums < wanted ? answer.num_sums : wanted) * sizeof *sums);
+    }
+    return everywhere;
 }
 
 int uni__ps_pull_state(uni__ps *ps, uni_error *err)
 {
     uni_optimizer *optimizer = ps->optimizer;
-    UNI_TRY(uni_optimizer_build(optimizer, uni_model_parameters(ps->model), err));
+    UNI_TRY(uni__optimizer_build(optimizer, uni_model_parameters(ps->model), err));
     for (int s = 0; s < (int)ps->board.header->shape.servers; s++)
-        for (size_t slot = 0; slot <= uni_optimizer_num_slots(optimizer); slot++) {
+        for (size_t slot = 0; slot <= uni__optimizer_num_slots(optimizer); slot++) {
             uni__ps_message answer;
             const void *payload;
             UNI_TRY(wait_until_free(ps, s, err));
             UNI_TRY(
                 ask(ps, s, (uni__ps_message){ .kind = UNI__PS_STATE, .number = (uint32_t)slot }));
             UNI_TRY(wait_for_answer(ps, s, &answer, &payload, err));
-            if (slot < uni_optimizer_num_slots(optimizer))
-                memcpy(uni_optimizer_slot(optimizer, slot, NULL) + ps->board.spans[s].begin,
+            if (slot < uni__optimizer_num_slots(optimizer))
+                memcpy(uni__optimizer_slot(optimizer, slot, NULL) + ps->board.spans[s].begin,
                        payload, span_size(ps, s) * sizeof(float));
             else if (s == 0) /* past the last slot: how many updates it counts */
-                uni_optimizer_set_iterations(optimizer, (int64_t)answer.id);
+                uni__optimizer_set_iterations(optimizer, (int64_t)answer.id);
         }
     return 0;
 }

@@ -1,16 +1,19 @@
 /*
- * coordinator.c - the public coordinator: step functions by name, remote values, per-worker datasets (unisono/coordinator.h). Each member's own thread.
+ * coordinator.c - the public coordinator: step functions by name, remote values, per-worker
+ * datasets (unisono/coordinator.h). Called on each member's own thread.
  */
 #include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unisono/experimental/coordinator.h>
 
+#include "tensor/shared.h"
 #include "strategy/internal.h"
 #include "strategy/server/internal.h"
 
-#define PADDING                                                                                    \
-    0 /* function number: an empty part of a synchronous step; user functions count from 1 */
+/* Function number of an empty part of a synchronous step; user functions count from 1. */
+#define PADDING 0
 
 typedef struct dataset {
     char *name;
@@ -28,15 +31,17 @@ struct uni_coordinator {
 };
 
 struct uni_step_context {
+    uni_step_info info; /* filled by uni_step_info_of */
     uni_coordinator *coordinator;
     const uni_step_entry *entry;
     uint64_t id, pushes;
-    bool ticket; /* bounded staleness: it has read and not pushed */
+    /* Bounded staleness: it has read and not pushed yet. */
+    bool ticket;
 };
 
 struct uni_remote_value {
     uni__ps *ps;
-    int holders; /* the caller, and the queue until the call is done */
+    int holders; /* the caller, and the queue until it is done */
     bool ready;
     uni_value *value;
     uni_error error;
@@ -52,7 +57,7 @@ int uni_coordinator_open(uni_coordinator **out, uni_strategy *strategy,
     if (!ps)
         return uni_error_set(err, UNI_EINVAL,
                              "a coordinator needs the strategy parameter_server, not %s",
-                             uni_strategy_name(strategy));
+                             uni_strategy_info_of(strategy)->name);
     UNI_TRY(uni__ps_must_be_placed(ps, err));
     if (ps->in_phase)
         return uni_error_set(err, UNI_EBUSY, "this strategy has a coordinator already");
@@ -103,24 +108,16 @@ int uni_coordinator_per_worker_dataset(uni_coordinator *coordinator, const char 
 
 /* ---- on workers ---- */
 
-void *uni_step_context_of(const uni_step_context *step)
+const uni_step_info *uni_step_info_of(const uni_step_context *step)
 {
-    return step->entry->context;
-}
-
-int uni_step_worker(const uni_step_context *step)
-{
-    return step->coordinator->ps->cluster.rank - 1;
-}
-
-int uni_step_num_workers(const uni_step_context *step)
-{
-    return step->coordinator->ps->cluster.workers;
-}
-
-uint64_t uni_step_number(const uni_step_context *step)
-{
-    return step->id;
+    uni_step_info *info = &((uni_step_context *)step)->info;
+    *info = (uni_step_info){
+        .context = step->entry->context,
+        .worker = step->coordinator->ps->cluster.rank - 1,
+        .num_workers = step->coordinator->ps->cluster.workers,
+        .number = step->id,
+    };
+    return info;
 }
 
 int uni_step_pull(uni_step_context *step, uni_error *err)
@@ -135,8 +132,8 @@ int uni_step_push(uni_step_context *step, uni_gradients *gradients, double sampl
     uni__ps *ps = step->coordinator->ps;
     uni_parameters *store = uni_model_parameters(ps->model);
     size_t states = 0;
-    uni_parameters_states(store, &states);
-    if (uni_gradients_store(gradients) != store)
+    uni__parameters_states(store, &states);
+    if (uni__gradients_store(gradients) != store)
         return uni_error_set(err, UNI_EINVAL,
                              "these gradients are not those of the model that was placed");
     if (!(samples >= 0 && samples <= DBL_MAX))
@@ -148,11 +145,12 @@ int uni_step_push(uni_step_context *step, uni_gradients *gradients, double sampl
                                        .has_states = states > 0,
                                        .samples = samples },
                          err));
-    step->pushes++; /* one that failed is none: an empty part takes its place */
+    /* A failed push does not count: an empty part takes its place. */
+    step->pushes++;
     return 0;
 }
 
-int uni_step_next(uni_step_context *step, const char *name, uni_batch *out, uni_error *err)
+int uni_step_next(uni_batch *out, uni_step_context *step, const char *name, uni_error *err)
 {
     uni_coordinator *coordinator = step->coordinator;
     dataset *found = NULL;
@@ -165,17 +163,18 @@ int uni_step_next(uni_step_context *step, const char *name, uni_batch *out, uni_
                              "uni_coordinator_per_worker_dataset on every member",
                              name);
     if (!found->batches) {
-        UNI_TRY(found->make(found->context, uni_step_worker(step), uni_step_num_workers(step),
-                            &found->batches, err));
+        UNI_TRY(found->make(found->context, uni_step_info_of(step)->worker,
+                            uni_step_info_of(step)->num_workers, &found->batches, err));
         UNI_TRY(uni_batches_reset(found->batches, 0, err));
     }
-    int status = uni_batches_next(found->batches, out, err);
+    int status = uni_batches_next(out, found->batches, err);
     if (status == 0)
         UNI_TRY(uni_batches_reset(found->batches, ++found->epoch, err));
     return status;
 }
 
-/* An empty part: of a synchronous step, where the others wait for it; under bounded staleness it gives back what the read has taken. */
+/* Pushes an empty part. In a synchronous step the others wait for it; under bounded staleness it
+ * returns the ticket that the read has taken. */
 static int pad(uni_step_context *step, uni_error *err)
 {
     return uni__ps_push(step->coordinator->ps,
@@ -197,11 +196,11 @@ static int call_function(uni_coordinator *coordinator, const uni__work *work, un
         status = uni_error_set(err, UNI_EMISMATCH,
                                "worker %d has no step function %u: give uni_coordinator_open the "
                                "same ones on every member",
-                               uni_step_worker(&step), work->function);
+                               uni_step_info_of(&step)->worker, work->function);
     else if (status == 0)
         status = step.entry->call(&step, arguments, result, err);
     uni_value_free(arguments);
-    /* Also when it failed: nobody may wait for what does not come. */
+    /* Pad on failure as well, or the others would wait forever. */
     if (step.pushes == 0 && (uni__ps_is_synchronous(coordinator->ps) || step.ticket)) {
         uni_error aside = { 0 };
         int padded = pad(&step, status < 0 ? &aside : err);
@@ -302,7 +301,8 @@ static int find_function(const uni_coordinator *coordinator, const char *name, u
                          name);
 }
 
-/* Who asks again and again waits, too: members are let in, calls handed out. False: the run is over, as join will say. */
+/* Polling counts as waiting: admits members and hands out calls. False: the run is over, as join
+ * will report. */
 static bool move_on(uni__ps *ps)
 {
     bool alive = uni__ps_attend(ps, NULL) == 0;
@@ -310,8 +310,8 @@ static bool move_on(uni__ps *ps)
     return alive && uni__ps_complete_step(ps, NULL) == 0;
 }
 
-int uni_coordinator_schedule(uni_coordinator *coordinator, const char *function,
-                             const uni_value *arguments, uni_remote_value **remote, uni_error *err)
+int uni_coordinator_schedule(uni_remote_value **remote, uni_coordinator *coordinator,
+                             const char *function, const uni_value *arguments, uni_error *err)
 {
     uint32_t number = 0;
     void *bytes = NULL;
@@ -366,7 +366,7 @@ int uni_coordinator_pull(uni_coordinator *coordinator, uni_error *err)
                : 0;
 }
 
-int uni_coordinator_stats(uni_coordinator *coordinator, uni_value **out, uni_error *err)
+int uni_coordinator_stats(uni_value **out, uni_coordinator *coordinator, uni_error *err)
 {
     *out = NULL;
     UNI_TRY(must_be_here(coordinator, err));
@@ -374,7 +374,7 @@ int uni_coordinator_stats(uni_coordinator *coordinator, uni_value **out, uni_err
     return uni__ps_stats_value(coordinator->ps, out, err);
 }
 
-int uni_strategy_server_stats(const uni_strategy *strategy, uni_value **out, uni_error *err)
+int uni_strategy_server_stats(uni_value **out, const uni_strategy *strategy, uni_error *err)
 {
     uni__ps *ps = uni__ps_of(strategy);
     *out = NULL;
@@ -394,7 +394,7 @@ bool uni_remote_value_is_ready(const uni_remote_value *remote)
     return remote->ready;
 }
 
-int uni_remote_value_fetch(uni_remote_value *remote, const uni_value **out, uni_error *err)
+int uni_remote_value_fetch(const uni_value **out, uni_remote_value *remote, uni_error *err)
 {
     uni__ps *ps = remote->ps;
     *out = NULL;

@@ -1,6 +1,6 @@
 /*
- * feed.c - a worker's way to the batch that a call names: the source of all, by epoch and number; in synchronous mode its own part of it. The worker's
- * thread.
+ * feed.c - how a worker finds the batch that a call names: in the shared source, by epoch and
+ * number; in synchronous mode its own part of it. Called on the worker's thread.
  */
 #include <string.h>
 
@@ -16,7 +16,7 @@ static int find(uni__server_feed *feed, const uni__ps *ps, const uni__batch_call
         feed->next = 0;
     }
     for (;;) {
-        int found = uni_batches_next(feed->global, out, err);
+        int found = uni_batches_next(out, feed->global, err);
         UNI_TRY(found);
         if (found == 0)
             return uni_error_set(err, UNI_EMISMATCH,
@@ -40,11 +40,12 @@ int uni__server_feed_batch(uni__server_feed *feed, const uni__ps *ps, const uni_
     return 0;
 }
 
-/* Steps that a dead worker had done before its result came through: only its numbers are told again. */
+/* A dead worker had completed the step, but not delivered its result: only report its numbers
+ * again. */
 static int already_done(uni__ps *ps, const uni__work *work, uni_error *err)
 {
     double sums[UNI__PS_MAX_SUMS];
-    if (!(work->flags & UNI__PS_RETRY) || !uni__ps_is_synchronous(ps))
+    if (!(work->flags & UNI__PS_RETRY))
         return 0;
     int done = uni__ps_query(ps, work->id, sums, UNI__PS_MAX_SUMS, err);
     UNI_TRY(done);

@@ -1,17 +1,23 @@
 /*
  * fit.c - Model.fit over parameter servers: the engine's own fit on both sides.
  *
- * The coordinator runs uni_model_fit with a replica that computes nothing: its batches are empty, its `reduce` schedules the step on the workers and adds up what
- * they have reported, its slice of the update is empty. So epochs, callbacks, validation, history and printing are fit's. Steps run ahead of
- * it by a few; at the end of an epoch it waits for all of them and fetches weights and optimizer state, for validation and checkpoints.
+ * The coordinator runs uni_model_fit with a replica that computes nothing. Its batches are empty,
+ * its `reduce` schedules the step on the workers and adds up their results, and its slice of the
+ * update is empty. So epochs, callbacks, validation, history and printing are fit's own. Scheduled
+ * steps run a few ahead of it. At the end of an epoch it waits for all of them, and fetches weights
+ * and optimizer state for validation and checkpoints.
  *
- * A worker runs uni_model_fit over a source whose `next` waits for the coordinator's next call, and whose batch is what the call names: a batch of the
- * user's own source, by epoch and number, or (synchronous) this worker's part of it. Its `reduce` pushes the gradient.
+ * A worker runs uni_model_fit over a source whose `next` waits for the coordinator's next call. The
+ * call names the batch: one of the user's own source, by epoch and number, or (synchronous) this
+ * worker's part of it. The worker's `reduce` pushes the gradient.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "tensor/shared.h"
+#include "nn/shared.h"
 #include "base/log.h"
+#include "nn/step.h"
 #include "strategy/server/internal.h"
 
 typedef struct fit {
@@ -21,21 +27,22 @@ typedef struct fit {
     uni__server_feed feed;
     bool owns_global;
     /* coordinator */
-    uint64_t epoch, batch; /* where fit is */
-    uni_batch empty; /* a batch without samples, for the shapes */
+    uint64_t epoch, batch; /* fit's position */
+    uni_batch empty; /* no samples, only shapes */
     bool known_length, has_more;
-    bool handed_out; /* fit has a batch whose step is not scheduled yet */
+    bool handed_out; /* fit's batch has not been scheduled yet */
     int64_t length, steps_per_epoch, in_epoch;
-    double sums[UNI__PS_MAX_SUMS]; /* reported and not handed to fit yet */
+    double sums[UNI__PS_MAX_SUMS]; /* reported, not passed to fit yet */
     size_t num_sums;
     double rate;
     bool has_schedule;
     /* worker */
     uint64_t id, step;
-    uint32_t statistics; /* sums of batch statistics so far in this step */
-    bool fresh; /* the model has the weights of this step already */
+    /* Sums of batch statistics so far in this step. */
+    uint32_t statistics;
+    bool fresh; /* the model already has this step's weights */
     int64_t served;
-    bool over; /* the coordinator has no more of them */
+    bool over; /* the coordinator has no more steps */
 } fit;
 
 /* ---- coordinator ---- */
@@ -53,11 +60,11 @@ static void make_empty(fit *f, const uni_batch *batch)
         f->empty.weights.shape[0] = 0;
 }
 
-/* One batch ahead, where the source does not know its length: the last one must be known to be it. */
+/* Reads one batch ahead when the source does not know its length, to recognize the last batch. */
 static int look_ahead(fit *f, uni_error *err)
 {
     uni_batch batch;
-    int found = uni_batches_next(f->feed.global, &batch, err);
+    int found = uni_batches_next(&batch, f->feed.global, err);
     UNI_TRY(found);
     f->has_more = found == 1;
     if (found == 1)
@@ -96,7 +103,7 @@ static int64_t empty_length(void *self)
     return f->known_length ? f->length : -1;
 }
 
-/* The result of one call: its samples, losses and metric states. */
+/* The result of one call: samples, losses and metric states. */
 static void add_result(void *context, int status, const void *data, size_t size)
 {
     fit *f = context;
@@ -106,7 +113,7 @@ static void add_result(void *context, int status, const void *data, size_t size)
             f->sums[i] += sums[i];
 }
 
-/* A rate that a callback has set becomes the servers'. */
+/* Passes a learning rate that a callback has set on to the servers. */
 static int tell_rate(fit *f, uni_error *err)
 {
     double rate = uni_optimizer_learning_rate(f->ps->optimizer, NULL);
@@ -124,22 +131,35 @@ static int fetch_model(fit *f, uni_error *err)
     UNI_TRY(uni__ps_fetch_stats(f->ps, err));
     if (f->ps->options.no_replica)
         UNI_TRY(uni__server_store_publish(&f->ps->board, f->model, optimizer, f->ps->version, err));
-    /* fit counts this batch itself, after us. */
-    uni_optimizer_set_iterations(optimizer, uni_optimizer_iterations(optimizer) - 1);
+    /* The step that is about to be counted is one of theirs. */
+    uni__optimizer_set_iterations(optimizer, uni_optimizer_iterations(optimizer) - 1);
     return 0;
 }
 
-static int schedule_step(void *context, uni_gradients *gradients, double *sums, size_t num_sums,
-                         uni_error *err)
+/* The servers update the weights; here the step is only counted. */
+static int count_step(const uni__trained *trained, uni_error *err)
+{
+    uni__update update = { .optimizer = trained->optimizer, .gradients = trained->gradients };
+    UNI_TRY(uni__update_begin(&update, uni__trained_samples(trained), err));
+    uni__update_commit(&update);
+    return 0;
+}
+
+/* The coordinator's updater: its batches are empty, and calls to the workers do the work. */
+static int schedule_step(void *context, const uni__trained *trained, uni_error *err)
 {
     fit *f = context;
     uni__ps *ps = f->ps;
+    uni_gradients *gradients = trained->gradients;
+    double *sums = trained->sums;
+    size_t num_sums = trained->num_sums;
     if (!gradients && f->handed_out)
         return uni_error_set(err, UNI_EUNSUPPORTED,
                              "gradient_accumulation_steps cannot be used under parameter_server: "
                              "give fit a larger batch_size instead");
     if (!gradients)
-        return 0; /* totals of a validation or an epoch: we alone have them */
+        /* Totals of a validation or an epoch, which only the coordinator has. */
+        return 0;
     f->handed_out = false;
     if (num_sums > UNI__PS_MAX_SUMS)
         return uni_error_set(err, UNI_ELIMIT,
@@ -150,7 +170,7 @@ static int schedule_step(void *context, uni_gradients *gradients, double *sums, 
     UNI_TRY(tell_rate(f, err));
     uni__batch_call call = { .epoch = f->epoch,
                              .batch = f->batch - 1,
-                             .step = uni_model_steps(f->model) };
+                             .step = uni__model_steps(f->model) };
     for (int part = 0; part < uni__ps_lanes(ps); part++)
         UNI_TRY(uni__ps_schedule(ps, 0, &call, sizeof call, add_result, f, err));
     f->in_epoch++;
@@ -161,11 +181,11 @@ static int schedule_step(void *context, uni_gradients *gradients, double *sums, 
         sums[i] = f->sums[i];
         f->sums[i] = 0;
     }
-    if (!last)
-        return 0;
-    if (f->steps_per_epoch > 0)
+    if (last && f->steps_per_epoch > 0)
         f->in_epoch = 0;
-    return fetch_model(f, err);
+    if (last)
+        UNI_TRY(fetch_model(f, err));
+    return count_step(trained, err);
 }
 
 /* ---- worker ---- */
@@ -183,13 +203,13 @@ static int work_next(void *self, uni_batch *out, uni_error *err)
     f->id = work.id;
     f->step = work.id / (uint64_t)uni__ps_lanes(ps);
     f->statistics = 0;
-    /* Weights that came with the last push are good if nothing was waited for since. */
+    /* Weights that came with the last push are current if nothing was awaited since. */
     bool good =
         f->fresh && (uni__ps_is_synchronous(ps) ? ps->version == f->step : !ps->worker.waited);
     if (!good)
         UNI_TRY(uni__ps_pull(ps, UNI__PULL_FOR_STEP, f->step, err));
     f->fresh = false;
-    uni_model_set_steps(f->model, call.step);
+    uni__model_set_steps(f->model, call.step);
     UNI_TRY(uni__server_feed_batch(&f->feed, ps, &call, work.id, out, err));
     f->served++;
     return 1;
@@ -197,20 +217,22 @@ static int work_next(void *self, uni_batch *out, uni_error *err)
 
 static int work_reset(void *self, uint64_t epoch, uni_error *err)
 {
-    return 0; /* the calls say which epoch */
+    return 0; /* calls name the epoch */
 }
 
-static int push_step(void *context, uni_gradients *gradients, double *sums, size_t num_sums,
-                     uni_error *err)
+/* A worker's updater. */
+static int push_step(void *context, const uni__trained *trained, uni_error *err)
 {
     fit *f = context;
-    if (!gradients)
+    double *sums = trained->sums;
+    size_t num_sums = trained->num_sums;
+    if (!trained->gradients)
         return 0;
     size_t states = 0;
-    uni_parameters_states(uni_model_parameters(f->model), &states);
+    uni__parameters_states(uni_model_parameters(f->model), &states);
     bool bounded = f->ps->board.header->shape.mode == UNI_PS_BOUNDED;
     uni__push push = { .id = f->id,
-                       .gradient = uni_gradients_data(gradients, NULL),
+                       .gradient = uni_gradients_data(trained->gradients, NULL),
                        .has_states = states > 0,
                        .samples = sums[1],
                        .sums = sums,
@@ -219,7 +241,8 @@ static int push_step(void *context, uni_gradients *gradients, double *sums, size
     UNI_TRY(uni__ps_push(f->ps, &push, err));
     f->fresh = !bounded;
     sums[0] = 0;
-    return uni__ps_set_result(f->ps, 0, sums, num_sums * sizeof *sums, err);
+    UNI_TRY(uni__ps_set_result(f->ps, 0, sums, num_sums * sizeof *sums, err));
+    return count_step(trained, err);
 }
 
 static int sum_statistics(void *context, float *values, size_t count, uni_error *err)
@@ -229,11 +252,6 @@ static int sum_statistics(void *context, float *values, size_t count, uni_error 
 }
 
 /* ---- both ---- */
-
-static uni_span no_slice(void *context, size_t size)
-{
-    return (uni_span){ 0, 0 };
-}
 
 static int open_global(fit *f, const uni_fit_options *asked, uni_error *err)
 {
@@ -249,7 +267,7 @@ static int open_global(fit *f, const uni_fit_options *asked, uni_error *err)
                                     asked->sample_weight, &how, err));
         f->owns_global = true;
     }
-    f->length = uni_batches_length(f->feed.global);
+    f->length = uni__batches_length(f->feed.global);
     f->known_length = f->length >= 0;
     f->steps_per_epoch = asked->steps_per_epoch;
     return 0;
@@ -266,20 +284,19 @@ static int run(fit *f, const uni_fit_options *asked, uni_value **history, uni_er
                                                   .reset = work_reset };
     bool coordinates = uni__ps_is_coordinator(f->ps);
     uni_fit_options options = *asked;
-    uni_replica replica = { .index = f->ps->cluster.rank,
-                            .count = uni__ps_lanes(f->ps),
-                            .context = f,
-                            .reduce = coordinates ? schedule_step : push_step,
-                            .slice = no_slice };
+    uni__updater updater = { .name = "parameter_server",
+                             .index = f->ps->cluster.rank,
+                             .count = uni__ps_lanes(f->ps),
+                             .context = f,
+                             .finish = coordinates ? schedule_step : push_step };
     if (!coordinates && uni__ps_is_synchronous(f->ps))
-        replica.sync = (uni_sync){ .context = f, .sum = sum_statistics };
+        updater.sync = (uni_sync){ .context = f, .sum = sum_statistics };
     UNI_TRY(uni_batches_new(&options.batches, coordinates ? &empty_class : &work_class, f, err));
     options.x = options.y = options.sample_weight = NULL;
     options.seed = f->seed;
     options.batch_size = 0;
     options.validation_batch_size =
         asked->validation_batch_size > 0 ? asked->validation_batch_size : asked->batch_size;
-    options.replica = &replica;
     options.replicas = 1;
     if (!coordinates) {
         options.validation_x = options.validation_y = options.validation_weight = NULL;
@@ -290,7 +307,7 @@ static int run(fit *f, const uni_fit_options *asked, uni_value **history, uni_er
         options.initial_epoch = 0;
         options.steps_per_epoch = 0;
     }
-    int status = uni_model_fit(f->model, &options, history, err);
+    int status = uni__model_fit(f->model, &options, &updater, history, err);
     uni_batches_free(options.batches);
     return status;
 }
@@ -298,8 +315,9 @@ static int run(fit *f, const uni_fit_options *asked, uni_value **history, uni_er
 static int fit_worker(fit *f, const uni_fit_options *asked, uni_error *err)
 {
     int status = uni__ps_phase_over(f->ps) ? 0 : run(f, asked, NULL, err);
-    /* A worker without a single step has seen "an empty dataset" (of a run that was resumed at its end, say), one in the middle of a step that nobody wants any more
-     * a cancelled question. */
+    /* Two errors are expected here. A worker without a single step (of a run resumed at its end,
+     * say) has seen "an empty dataset". One in the middle of a step that is not needed any more has
+     * seen a cancelled question. */
     if (status < 0 && (f->over || uni__ps_phase_over(f->ps)) &&
         (f->served == 0 || status == UNI_ECANCELED)) {
         if (err)
@@ -321,7 +339,8 @@ int uni__ps_fit(uni__ps *ps, uni_model *model, const uni_fit_options *asked, uni
         return status;
     f->ps = ps;
     f->model = model;
-    /* As without a strategy, but the coordinator's model decides: all members shuffle and drop out alike. */
+    /* As without a strategy, but with the coordinator's seed: all members shuffle and drop out
+     * alike. */
     f->seed = asked->seed ? asked->seed : ps->board.header->shape.seed;
     uni_optimizer *optimizer = ps->optimizer;
     f->rate = uni_optimizer_learning_rate(optimizer, NULL);

@@ -1,8 +1,9 @@
 /*
  * link_comm.c - links over a communicator (carrier.h).
  *
- * Questions are numbered by the asker, and an answer has its question's number: one that comes for a question that was given up (the phase was over) is
- * dropped. The asked side receives the next question when the last one is answered and the answer is on its way.
+ * The asker numbers its questions, and an answer carries its question's number. An answer to a
+ * question that was given up (the phase was over) is dropped. The other side receives the next
+ * question once the last one is answered and its answer is on the way.
  */
 #include "strategy/server/carrier.h"
 
@@ -16,7 +17,7 @@
 #define PAUSE_NS 50000
 #define YIELDS 50
 
-/* What goes before a payload. */
+/* The header before a payload. */
 typedef struct wire {
     uni__ps_message message;
     uint64_t number;
@@ -24,7 +25,7 @@ typedef struct wire {
 
 typedef enum moving { IDLE, HEADER, PAYLOAD, ARRIVED } moving;
 
-/* One end of a link, at the begin of its memory. */
+/* One end of a link, at the beginning of its memory. */
 typedef struct end {
     int peer;
     bool asks;
@@ -32,8 +33,9 @@ typedef struct end {
     wire out, in;
     moving sending, receiving;
     uni_comm_request *send, *receive;
-    uint64_t asked,
-        answered; /* numbers; asker: of its last question; other side: of the last that has its answer */
+    /* Question numbers. On the asker: of its last question. On the other side: of the last one
+     * answered. */
+    uint64_t asked, answered;
 } end;
 _Static_assert(sizeof(end) <= UNI__LINK_HEADER, "an end fits before the payloads");
 
@@ -51,7 +53,7 @@ static char *payload_of(end *it, bool question)
     return (char *)it + UNI__LINK_HEADER + (question ? 0 : it->capacity);
 }
 
-/* ---- moving on ---- */
+/* ---- progress ---- */
 
 static bool failed(uni__carrier *carrier, int status)
 {
@@ -60,11 +62,11 @@ static bool failed(uni__carrier *carrier, int status)
     return carrier->error.code < 0;
 }
 
-/* true: this part is over. */
+/* true: this part is done. */
 static bool is_done(uni__carrier *carrier, uni_comm_request **request)
 {
     bool done = false;
-    if (failed(carrier, uni_comm_test(*request, &done, &carrier->error)) || !done)
+    if (failed(carrier, uni_comm_test(&done, *request, &carrier->error)) || !done)
         return false;
     *request = NULL;
     return true;
@@ -73,15 +75,15 @@ static bool is_done(uni__carrier *carrier, uni_comm_request **request)
 static void start_send(uni__carrier *carrier, end *it, const void *data, size_t bytes, moving what)
 {
     it->sending = what;
-    (void)failed(carrier, uni_comm_send_start(carrier->comm, data, bytes, UNI_U8, it->peer,
-                                              &it->send, &carrier->error));
+    (void)failed(carrier, uni_comm_send_start(&it->send, carrier->comm, data, bytes, UNI_U8,
+                                              it->peer, &carrier->error));
 }
 
 static void start_receive(uni__carrier *carrier, end *it, void *data, size_t bytes, moving what)
 {
     it->receiving = what;
-    (void)failed(carrier, uni_comm_recv_start(carrier->comm, data, bytes, UNI_U8, it->peer,
-                                              &it->receive, &carrier->error));
+    (void)failed(carrier, uni_comm_recv_start(&it->receive, carrier->comm, data, bytes, UNI_U8,
+                                              it->peer, &carrier->error));
 }
 
 static void move_send(uni__carrier *carrier, end *it)
@@ -96,7 +98,7 @@ static void move_send(uni__carrier *carrier, end *it)
     }
 }
 
-/* Whether something is to come: an answer that is waited for, or a question when the last one is dealt with. */
+/* Is a message due: an answer, or a question after the last one is dealt with? */
 static bool expects(const end *it)
 {
     if (it->receiving != IDLE)
@@ -113,7 +115,8 @@ static void arrived(end *it)
         it->answered = it->asked;
         it->receiving = ARRIVED;
     } else {
-        it->receiving = IDLE; /* of a question that nobody waits for any more */
+        /* The answer belongs to a question that was given up. */
+        it->receiving = IDLE;
     }
 }
 
@@ -145,7 +148,7 @@ static void move(uni__carrier *carrier, end *it)
     move_receive(carrier, it);
 }
 
-/* Moves everything on; counts what came or went (uni__carrier_events). */
+/* Advances everything; counts what was received or sent (uni__carrier_events). */
 static void progress(uni__carrier *carrier)
 {
     for (int i = 0; i < carrier->num_ends; i++)
@@ -180,12 +183,12 @@ uni_comm *uni__carrier_comm(const uni__carrier *carrier)
 void uni__carrier_add(uni__carrier *carrier, const uni__server_link *link)
 {
     end *it = link->memory;
-    int rank = uni_comm_rank(carrier->comm);
+    int rank = uni_comm_info_of(carrier->comm)->rank;
     for (int i = 0; i < carrier->num_ends; i++)
         if (carrier->ends[i] == it)
             return;
     if (rank != link->asker && rank != link->answerer)
-        return; /* somebody else's */
+        return; /* between two other members */
     if (carrier->num_ends == UNI__CARRIER_LINKS) {
         uni_error_set(&carrier->error, UNI_ELIMIT,
                       "rank %d has more than %d members to talk to: over hosts workers and servers "
@@ -282,7 +285,7 @@ static bool asked(uni__server_link *link, uni__ps_message *out, const void **pay
 
 static void taken(uni__server_link *link)
 {
-    (void)link; /* the payload has a place of its own here */
+    (void)link; /* nothing to release: payloads have their own memory here */
 }
 
 static void *answer_room(uni__server_link *link)

@@ -1,10 +1,12 @@
 /*
- * link_shm.c - a link in memory that both ends have mapped: three counters, two messages, two payloads.
+ * link_shm.c - a link in memory that both ends have mapped: three counters, two messages, two
+ * payloads.
  *
- * asked counts questions, taken those whose payload was read, answered those that have an answer. A question is published by its counter, after
- * payload and message: what a client had not finished when it was killed is not there. A new client of the same pair goes on
- * counting, and writes its payload only when the last question of the dead one was taken; a new server sees asked != answered and takes the question up
- * again.
+ * `asked` counts questions, `taken` those whose payload was read, `answered` those with an answer.
+ * The counter publishes a question, after its payload and message, so a client that is killed
+ * earlier leaves no question. A new client of the same pair continues the count, and writes its
+ * payload only after the dead client's last question was taken. A new server sees asked != answered
+ * and handles the question again.
  */
 #include "strategy/server/link_shm.h"
 

@@ -1,15 +1,19 @@
 /*
- * parameter_server.c - a member of a parameter-server run: who it is, how it gets the common memory, phases.
+ * parameter_server.c - a member of a parameter-server run: its role, how it gets the shared memory,
+ * and phases.
  *
- * The coordinator makes the board when its model is placed and hands it to every member that says hello, at any time it waits for something: also to a member
- * that was restarted, which then has its next life. Members that train (fit, or a coordinator's serve) do so in phases, counted by all in the same
- * way, so that a member that was restarted late passes over those that are done.
+ * The coordinator creates the board when its model is placed. Whenever it waits for something, it
+ * hands the board to every member that says hello. That includes a restarted member, which begins
+ * its next incarnation. Members train (fit, or a coordinator's serve) in phases, which all count in
+ * the same way, so that a member that was restarted late skips those that are done.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "tensor/shared.h"
+#include "nn/shared.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "strategy/internal.h"
@@ -20,14 +24,16 @@
 #define IDLE_MS 20
 #define EARLY_IDLE_MS 2
 
-#define MAIL_NS 5000000u /* over hosts: how often a member looks whether the phase is over */
+/* Over hosts: how often a member checks whether the phase is over. */
+#define MAIL_NS 5000000u
 
 static const char hello_key[] = "ps.hello", board_key[] = "ps.board", phase_key[] = "ps.phase";
 
-/* What goes with the board. The mail is by rank: an answer to a process that died since may reach the one that took its place, which knows by the token that it is not
- * its own. */
+/* Sent with the board. Messages are addressed by rank, so an answer to a process that has died may
+ * reach its successor, which sees from the token that the answer is not its own. */
 typedef struct welcome {
-    uint64_t token; /* of the hello; NOT_ASKED: the member that is there now */
+    /* Of the hello; NOT_ASKED: for the member that is there now. */
+    uint64_t token;
     uint32_t epoch, unused;
 } welcome;
 #define NOT_ASKED 0u
@@ -52,7 +58,7 @@ int uni__ps_lanes(const uni__ps *ps)
     return uni__ps_is_synchronous(ps) ? ps->cluster.workers : 1;
 }
 
-/* ---- letting members in ---- */
+/* ---- admitting members ---- */
 
 static int let_in(uni__ps *ps, int rank, uint64_t token, uni_error *err)
 {
@@ -65,7 +71,7 @@ static int let_in(uni__ps *ps, int rank, uint64_t token, uni_error *err)
                                     ps->board.fd, err);
 }
 
-/* Coordinator: everybody who has said hello by now. */
+/* Coordinator: admits all members that have said hello. */
 static int look_at_mail(uni__ps *ps, uni_error *err)
 {
     for (;;) {
@@ -93,7 +99,7 @@ static const char *role_of(const uni__ps *ps, int rank, char out[48])
     return out;
 }
 
-/* Members that never came: the train function must be the same on all. */
+/* Fails for members that never joined: all must run the same train function. */
 static int check_missing(uni__ps *ps, uni_error *err)
 {
     double limit = ps->options.join_timeout > 0 ? ps->options.join_timeout : JOIN_TIMEOUT;
@@ -123,7 +129,8 @@ static bool has_left(const uni__ps *ps, int rank)
     return atomic_load(&ps->board.header->members[rank].left) > ps->phase;
 }
 
-/* Unless steps are in common, the other workers do the work of one that has left, but for the call that it had. */
+/* In asynchronous steps the other workers do the work of one that has left, except for the call
+ * that it had. */
 static bool is_missed(const uni__ps *ps, int rank)
 {
     if (!has_left(ps, rank))
@@ -137,7 +144,8 @@ static bool is_missed(const uni__ps *ps, int rank)
     return true;
 }
 
-/* Members that ended their part while the coordinator is in the middle of it: what is asked of them is never answered, unless they are started again. */
+/* Members that ended their part while the coordinator still needs them: they answer no more
+ * questions unless they are restarted. */
 static int check_left(uni__ps *ps, uni_error *err)
 {
     int rank = 1, last = ps->cluster.workers + ps->cluster.servers;
@@ -172,7 +180,7 @@ int uni__ps_check_life(const uni__ps *ps, uni_error *err)
                          role_of(ps, ps->cluster.rank, name));
 }
 
-/* Over hosts the coordinator tells the ends of phases by mail. */
+/* Over hosts the coordinator announces the ends of phases by message. */
 static int look_for_phases(uni__ps *ps, uni_error *err)
 {
     uint64_t now = uni__monotonic_ns();
@@ -223,7 +231,7 @@ int uni__ps_idle(uni__ps *ps, uint32_t seen, uni_error *err)
     return 0;
 }
 
-/* Another one for every process that ever says hello on this host. */
+/* Unique among all processes that ever say hello on this host. */
 static uint64_t new_token(void)
 {
     uint64_t token = uni__monotonic_ns() << 22 ^ (uint64_t)getpid();
@@ -294,7 +302,7 @@ static int check_same_model(const uni__ps *ps, const uni__server_board_shape *mi
 
 static int place_coordinator(uni__ps *ps, const uni__server_board_shape *shape, uni_error *err)
 {
-    uni_span *spans = calloc(shape->servers, sizeof *spans);
+    uni__span *spans = calloc(shape->servers, sizeof *spans);
     if (!spans)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %u shards", shape->servers);
     uni__ps_cut_shards(uni_model_parameters(ps->model), (int)shape->servers,
@@ -320,22 +328,22 @@ static int open_links(uni__ps *ps, uni_error *err)
     return 0;
 }
 
-/* Over hosts: the coordinator's shape, shards, weights and optimizer state go to all. */
+/* Over hosts: sends the coordinator's shape, shards, weights and optimizer state to all. */
 static int send_around(uni__ps *ps, uni_comm *comm, uni_error *err)
 {
     uni_parameters *store = uni_model_parameters(ps->model);
     int64_t steps = uni_optimizer_iterations(ps->optimizer);
     size_t weights = 0, states = 0;
     float *data = uni_parameters_weights(store, &weights);
-    UNI_TRY(uni_optimizer_build(ps->optimizer, store, err));
+    UNI_TRY(uni__optimizer_build(ps->optimizer, store, err));
     UNI_TRY(uni_comm_broadcast(comm, data, weights, UNI_F32, 0, err));
-    data = uni_parameters_states(store, &states);
+    data = uni__parameters_states(store, &states);
     UNI_TRY(uni_comm_broadcast(comm, data, states, UNI_F32, 0, err));
-    for (size_t i = 0; i < uni_optimizer_num_slots(ps->optimizer); i++)
-        UNI_TRY(uni_comm_broadcast(comm, uni_optimizer_slot(ps->optimizer, i, NULL), weights,
+    for (size_t i = 0; i < uni__optimizer_num_slots(ps->optimizer); i++)
+        UNI_TRY(uni_comm_broadcast(comm, uni__optimizer_slot(ps->optimizer, i, NULL), weights,
                                    UNI_F32, 0, err));
     UNI_TRY(uni_comm_broadcast(comm, &steps, 1, UNI_I64, 0, err));
-    uni_optimizer_set_iterations(ps->optimizer, steps);
+    uni__optimizer_set_iterations(ps->optimizer, steps);
     return 0;
 }
 
@@ -343,11 +351,11 @@ static int meet_over_hosts(uni__ps *ps, const uni__server_board_shape *mine, uni
 {
     uni_comm *comm = uni__carrier_comm(ps->carrier);
     uni__server_board_shape shape = *mine;
-    uni_span *spans = calloc((size_t)ps->cluster.servers, sizeof *spans);
+    uni__span *spans = calloc((size_t)ps->cluster.servers, sizeof *spans);
     int status;
     if (!spans)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %d shards", ps->cluster.servers);
-    shape.replica = 0; /* nobody comes back alone */
+    shape.replica = 0; /* a member cannot rejoin alone */
     uni__ps_cut_shards(uni_model_parameters(ps->model), ps->cluster.servers, shape.whole_parameters,
                        spans);
     UNI_TRY_GOTO(uni_comm_broadcast(comm, &shape, sizeof shape, UNI_U8, 0, err), done);
@@ -372,7 +380,7 @@ done:
     return status;
 }
 
-/* Model and optimizer are there: the members meet. */
+/* Model and optimizer are placed: the members meet. */
 static int meet(uni__ps *ps, uni_error *err)
 {
     uni__server_board_shape shape;
@@ -382,7 +390,7 @@ static int meet(uni__ps *ps, uni_error *err)
         UNI_TRY(meet_over_hosts(ps, &shape, err));
     } else if (uni__ps_is_coordinator(ps)) {
         UNI_TRY(place_coordinator(ps, &shape, err));
-        UNI_TRY(look_at_mail(ps, err)); /* who was faster than we */
+        UNI_TRY(look_at_mail(ps, err)); /* admit early members */
     } else {
         UNI_TRY(join(ps, err));
         UNI_TRY(check_same_model(ps, &shape, err));
@@ -397,20 +405,20 @@ static int meet(uni__ps *ps, uni_error *err)
 
 int uni__ps_place(uni__ps *ps, uni_model *model, uni_optimizer *optimizer, uni_error *err)
 {
-    bool other_model = model && ps->model && ps->model_id != uni_model_id(model);
+    bool other_model = model && ps->model && ps->model_id != uni__model_id(model);
     bool other_optimizer =
-        optimizer && ps->optimizer && ps->optimizer_id != uni_optimizer_id(optimizer);
+        optimizer && ps->optimizer && ps->optimizer_id != uni__optimizer_id(optimizer);
     if (other_model || other_optimizer)
         return uni_error_set(err, UNI_ESTATE,
                              "parameter_server trains one model with one optimizer; another one is "
                              "placed already: open a strategy for each");
     if (model) {
         ps->model = model;
-        ps->model_id = uni_model_id(model);
+        ps->model_id = uni__model_id(model);
     }
     if (optimizer) {
         ps->optimizer = optimizer;
-        ps->optimizer_id = uni_optimizer_id(optimizer);
+        ps->optimizer_id = uni__optimizer_id(optimizer);
     }
     return ps->placed || !ps->model || !ps->optimizer ? 0 : meet(ps, err);
 }
@@ -432,11 +440,11 @@ bool uni__ps_phase_over(const uni__ps *ps)
     return atomic_load(&ps->board.header->phases_done) > ps->phase;
 }
 
-/* The coordinator: so many phases are over. */
+/* The coordinator announces the number of finished phases. */
 static void tell_phases(uni__ps *ps, uint32_t done)
 {
     atomic_store(&ps->board.header->phases_done, done);
-    if (ps->carrier) /* what cannot be sent is told by the end of the run */
+    if (ps->carrier) /* on failure, the end of the run tells them */
         (void)ps->cluster.vtable->send(ps->cluster.context, -1, phase_key, &done, sizeof done, -1,
                                        NULL);
     for (int rank = 1; rank <= ps->cluster.workers + ps->cluster.servers; rank++)
@@ -457,7 +465,7 @@ void uni__ps_end_phase(uni__ps *ps)
     if (uni__ps_is_coordinator(ps)) {
         uni__ps_end_calls(ps);
         ps->queue->ending = true;
-        uni__ps_progress(ps); /* those that wait for work */
+        uni__ps_progress(ps); /* answers those that wait for work */
         tell_phases(ps, ps->phase + 1);
     }
     ps->phase++;
@@ -474,7 +482,8 @@ static void free_cluster(const uni__cluster *cluster)
         cluster->vtable->free(cluster->context);
 }
 
-/* Members whose hello nobody has read, because all was done without them: they get the board now, and find every phase over. They waited for it in vain, until they were killed. */
+/* Members whose hello was not read, because the work was done without them. They get the board now
+ * and find every phase over. Without this they would wait until they were killed. */
 static void let_in_the_late(uni__ps *ps)
 {
     if (ps->carrier)
@@ -490,7 +499,8 @@ void uni__ps_free(uni__ps *ps)
     if (!ps)
         return;
     if (uni__ps_is_coordinator(ps) && ps->board.header) {
-        tell_phases(ps, UINT32_MAX); /* nothing more comes: members that expect it go on alone */
+        /* Nothing follows: members that expect more continue alone. */
+        tell_phases(ps, UINT32_MAX);
         let_in_the_late(ps);
     } else if (ps->board.header && !ps->carrier) {
         atomic_store(&ps->board.header->members[ps->cluster.rank].left, UINT32_MAX);
@@ -500,7 +510,8 @@ void uni__ps_free(uni__ps *ps)
     free(ps->servers);
     free(ps->worker.arguments);
     free(ps->worker.result);
-    /* MPI may still write into what is under way: that memory goes with the process. */
+    /* MPI may still write into memory of requests under way, so it is left to the end of the
+     * process. */
     if (uni__carrier_free(ps->carrier))
         uni__server_board_close(&ps->board);
     free_cluster(&ps->cluster);

@@ -1,19 +1,22 @@
 /*
- * pass.c - a pass of a loop of one's own over parameter servers: the replica function of uni_strategy_run, called by the workers for the batches that the
- * coordinator names.
+ * pass.c - a pass of a custom training loop over parameter servers: the workers call the replica
+ * function of uni_strategy_run for the batches that the coordinator names.
  *
- * Every pass is a phase, as fit is: all members call it, a member that was restarted passes over those that are done. What a call reports is a row
- * of numbers: whether it trained, how many numbers the function returned, the first of them, the states of the metrics. The gradients of apply_gradients
- * are pushed when the function has returned, together with that row: so a call whose worker dies after its push is not done again. Each
- * member's own thread.
+ * Every pass is a phase, like fit: all members call it, and a restarted member skips those that are
+ * done. A call reports a row of numbers: whether it trained, how many numbers the function
+ * returned, the first of them, and the states of the metrics. The gradients of apply_gradients are
+ * pushed after the function has returned, together with that row. So a call whose worker dies after
+ * its push is not repeated. Called on each member's own thread.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "strategy/internal.h"
 #include "strategy/server/internal.h"
 
-enum { TRAINED, VALUES, VALUE, STATES }; /* places in the row */
+enum { TRAINED, VALUES, VALUE, STATES }; /* indices into the row */
 
 typedef struct uni__pass {
     uni_strategy *strategy;
@@ -24,16 +27,18 @@ typedef struct uni__pass {
     size_t size; /* of the row */
     /* worker */
     uint64_t id;
-    uint32_t statistics; /* sums of batch statistics so far in this step */
+    /* Sums of batch statistics so far in this step. */
+    uint32_t statistics;
     uni_gradients *gradients; /* to push; NULL: this call does not train */
-    bool fresh; /* the model has the newest weights that it can know of */
+    /* The model has the newest weights known. */
+    bool fresh;
 } pass;
 
 /* ---- worker ---- */
 
 int uni__ps_keep_gradients(uni__ps *ps, uni_gradients *gradients, uni_error *err)
 {
-    if (!ps->pass || uni_gradients_store(gradients) != uni_model_parameters(ps->model))
+    if (!ps->pass || uni__gradients_store(gradients) != uni_model_parameters(ps->model))
         return uni_error_set(err, UNI_EINVAL,
                              "these gradients are not those of the model that was placed");
     if (ps->pass->gradients)
@@ -59,13 +64,13 @@ static void read_row(pass *p, const uni_per_replica *values)
     p->row[VALUE] = replica->count > 0 ? replica->values[0] : 0;
     for (int i = 0; i < p->options->num_metrics; i++) {
         size_t size = 0;
-        const double *state = uni_metric_state(p->options->metrics[i], &size);
+        const double *state = uni__metric_state(p->options->metrics[i], &size);
         memcpy(p->row + at, state, size * sizeof *state);
         at += size;
     }
 }
 
-/* The function, on this worker's batch. */
+/* Calls the function with this worker's batch. */
 static int call_function(pass *p, const uni__batch_call *call, uni_error *err)
 {
     const uni_per_replica *values = NULL;
@@ -80,17 +85,17 @@ static int call_function(pass *p, const uni__batch_call *call, uni_error *err)
     return 0;
 }
 
-/* Hands the step over: with its gradients, or, where others wait for it, with nothing. */
+/* Pushes the step: with its gradients, or an empty part where others wait for it. */
 static int push(pass *p, uni_error *err)
 {
     size_t states = 0;
-    uni_parameters_states(uni_model_parameters(p->ps->model), &states);
+    uni__parameters_states(uni_model_parameters(p->ps->model), &states);
     bool bounded = p->ps->board.header->shape.mode == UNI_PS_BOUNDED;
     uni__push what = { .id = p->id, .samples = UNI__NO_UPDATE, .sums = p->row };
     if (p->gradients) {
         what.gradient = uni_gradients_data(p->gradients, NULL);
         what.has_states = states > 0;
-        what.samples = 0; /* the loss is divided already */
+        what.samples = 0; /* the loss is already divided */
         what.want_weights = !bounded;
     } else if (!uni__ps_is_synchronous(p->ps) && !bounded) {
         return 0;
@@ -132,7 +137,7 @@ static int run_worker(pass *p, uni_error *err)
     int status = 1;
     ps->pass = p;
     if (uni__ps_is_synchronous(ps))
-        p->strategy->replica.sync = (uni_sync){ .context = p, .sum = sum_statistics };
+        p->strategy->updater.sync = (uni_sync){ .context = p, .sum = sum_statistics };
     while (status > 0 && !uni__ps_phase_over(ps)) {
         uni__work todo;
         uni__batch_call call;
@@ -142,7 +147,7 @@ static int run_worker(pass *p, uni_error *err)
             status = done < 0 ? done : 1;
         }
     }
-    p->strategy->replica.sync = (uni_sync){ 0 };
+    p->strategy->updater.sync = (uni_sync){ 0 };
     ps->pass = NULL;
     return status == UNI_ECANCELED && uni__ps_phase_over(ps) ? 0 : status < 0 ? status : 0;
 }
@@ -160,12 +165,12 @@ static void add_row(void *context, int status, const void *data, size_t size)
 static int schedule_batches(pass *p, int64_t *steps, uni_error *err)
 {
     uni__ps *ps = p->ps;
-    int64_t length = uni_batches_length(p->feed.global);
+    int64_t length = uni__batches_length(p->feed.global);
     if (length < 0)
         UNI_TRY(uni_batches_reset(p->feed.global, p->options->epoch, err));
     for (*steps = 0; length < 0 || *steps < length; (*steps)++) {
         uni_batch batch;
-        int more = length < 0 ? uni_batches_next(p->feed.global, &batch, err) : 1;
+        int more = length < 0 ? uni_batches_next(&batch, p->feed.global, err) : 1;
         UNI_TRY(more);
         if (more == 0)
             break;
@@ -193,7 +198,7 @@ static int run_coordinator(pass *p, double *sum, int64_t *steps, uni_error *err)
     size_t at = STATES;
     for (int i = 0; i < p->options->num_metrics; i++) {
         size_t size = 0;
-        double *state = uni_metric_state(p->options->metrics[i], &size);
+        double *state = uni__metric_state(p->options->metrics[i], &size);
         for (size_t j = 0; j < size; j++)
             state[j] += p->row[at++];
     }
@@ -219,7 +224,7 @@ static int size_row(pass *p, uni_error *err)
     p->size = STATES;
     for (int i = 0; i < p->options->num_metrics; i++) {
         size_t size = 0;
-        uni_metric_state(p->options->metrics[i], &size);
+        uni__metric_state(p->options->metrics[i], &size);
         p->size += size;
     }
     if (p->size <= UNI__PS_MAX_SUMS)

@@ -1,9 +1,10 @@
 /*
- * queue.c - the coordinator's calls: queued, handed to workers that ask, and done when their result is here. The coordinator's thread, inside its own
- * calls.
+ * queue.c - the coordinator's calls: queued, handed to workers that ask, and done when their result
+ * has arrived. Runs on the coordinator's thread, inside its own calls.
  *
- * A call has a number, for ever; at most WINDOW are on their way. When a worker is let in again after its death, the calls it had are queued
- * again under the same numbers, so that a push that it still made counts once. A call that ends its worker every time is given up.
+ * A call keeps its number forever; at most WINDOW are under way. When a worker rejoins after its
+ * death, its calls are queued again under the same numbers, so a push that it had still made counts
+ * once. A call that kills its worker every time is given up.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,7 +82,7 @@ static void take_result(uni__ps *ps, int worker, const uni__ps_message *question
 {
     uni__queue *queue = ps->queue;
     uni__server_call *call = call_of(queue, question->id);
-    /* Of a call that another worker has done meanwhile: it counted once, there. */
+    /* Another worker has done this call in the meantime, and it counted once, there. */
     if (call->id != question->id || call->state == UNI__CALL_DONE)
         return;
     call->worker = worker;
@@ -142,7 +143,7 @@ static bool give(uni__ps *ps, int worker, const uni__ps_message *question)
     uni__server_link *link = &queue->links[worker];
     uni__server_call *call = queue->ending ? NULL : pick(queue, worker);
     if (!call && !queue->ending && !(question->flags & UNI__PS_RUNS))
-        return false; /* it waits */
+        return false; /* no call yet: the worker waits */
     uni__ps_message answer = { .status = queue->ending ? UNI_ECANCELED : UNI_EEND };
     if (call) {
         if (call->size > 0)
@@ -196,7 +197,7 @@ static int take_error(uni__queue *queue, uni_error *err)
     return code;
 }
 
-/* Until at most `left` calls are on their way. */
+/* Waits until at most `left` calls are under way. */
 static int wait_for(uni__ps *ps, uint64_t left, uni_error *err)
 {
     uni__queue *queue = ps->queue;
@@ -212,7 +213,7 @@ static int wait_for(uni__ps *ps, uint64_t left, uni_error *err)
     }
 }
 
-/* There is room. */
+/* The caller has made sure that there is room. */
 static int enqueue(uni__ps *ps, uint32_t function, const void *arguments, size_t size,
                    uni__server_call_result result, void *context, uni_error *err)
 {
@@ -256,7 +257,7 @@ int uni__ps_complete_step(uni__ps *ps, uni_error *err)
     uni__queue *queue = ps->queue;
     uint64_t lanes = (uint64_t)queue->lanes, begin = queue->next / lanes * lanes;
     if (queue->low < begin || queue->low == queue->next)
-        return 0; /* there is other work, or none at all */
+        return 0; /* other work is left, or none at all */
     while (queue->next % lanes)
         UNI_TRY(enqueue(ps, 0, NULL, 0, NULL, NULL, err));
     return 0;
@@ -269,7 +270,8 @@ int uni__ps_join(uni__ps *ps, uint64_t left, uni_error *err)
 
 /* ---- the end of a phase ---- */
 
-/* Whole steps, from the end, that nobody has begun: their numbers are given out again, so that the servers find no gap. */
+/* Withdraws whole steps from the end that no worker has begun. Their numbers are reused, so that
+ * the servers see no gap. */
 static void take_back(uni__queue *queue)
 {
     uint64_t lanes = (uint64_t)queue->lanes;
@@ -283,7 +285,8 @@ static void take_back(uni__queue *queue)
     }
 }
 
-/* Until at most `left` calls are on their way, whatever becomes of them. False: nobody is left who could do them. */
+/* Waits until at most `left` calls are under way, ignoring their results. False: no member is left
+ * that could do them. */
 static bool outlast(uni__ps *ps, uint64_t left)
 {
     uni__queue *queue = ps->queue;
@@ -298,7 +301,8 @@ static bool outlast(uni__ps *ps, uint64_t left)
     }
 }
 
-/* Parts of a step that were not scheduled because another call had failed: as the one before them; of a coordinator's step empty ones. */
+/* Schedules the parts of a step that are missing because another call had failed: copies of the
+ * part before them, or empty ones for a coordinator's step. */
 static bool fill_step(uni__ps *ps)
 {
     uni__queue *queue = ps->queue;
@@ -307,7 +311,7 @@ static bool fill_step(uni__ps *ps)
             return false;
         const uni__server_call *last = call_of(queue, queue->next - 1);
         size_t size = last->function == 0 ? last->size : 0;
-        /* What it says of other calls that fail is no reason to end. */
+        /* Errors of other calls do not matter here. */
         if (uni__ps_schedule(ps, 0, last->arguments, size, NULL, NULL, NULL) == UNI_ENOMEM)
             return false;
     }

@@ -1,33 +1,36 @@
 /*
- * serve.c - a server: looks at the links of the coordinator and the workers, and answers. One thread.
+ * serve.c - a server: polls the links of the coordinator and the workers, and answers. One thread.
  *
- * A question that cannot be answered yet stays where it is and is looked at again in every round: a read that bounded staleness holds back, a part of a
- * synchronous step that waits for the others, batch statistics likewise. Questions of an earlier life of a worker are dropped once the
- * coordinator has let the new one in.
+ * A question that cannot be answered yet stays in its link and is checked again in every round: a
+ * read that bounded staleness holds back, a part of a synchronous step that waits for the others,
+ * or batch statistics. Questions of an earlier incarnation of a worker are dropped once the
+ * coordinator has admitted the new one.
  *
- * Bounded staleness: a read for a step takes a ticket, its push gives it back. Only ticket holders can still update, each once; so a reader is let in when,
- * with it, every holder's worst case (all other holders update first) stays within the bound. Nobody's push ever waits or is thrown away.
+ * Bounded staleness: a read for a step takes a ticket, and its push returns it. Only ticket holders
+ * can still update, each once. A reader is admitted if, with it, every holder's worst case (all
+ * other holders update first) stays within the bound. So no push ever waits or is discarded.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/shared.h"
 #include "strategy/server/internal.h"
 
 typedef struct client {
     uni__server_link link;
-    bool ticket, part_here; /* part_here: its part of the step under way was copied */
-    uint64_t ticket_version;
-    uint32_t copied; /* number of the question whose payload was copied */
-    uint32_t ticket_epoch;
+    uni__replica_worker *known; /* server 0, workers; survives the server */
+    /* Its part of the current step was copied. */
+    bool part_here;
+    uint32_t copied; /* question whose payload was copied */
 } client;
 
-/* Batch statistics of a step: the parts. Their sum, when it is known, lies in the replica. */
+/* Batch statistics of a step: the parts. Once complete, their sum is in the replica. */
 typedef struct statistic {
     float *values; /* parts x count */
     bool *here;
     size_t count;
-    uint64_t step; /* + 1 */
+    uint64_t step; /* step + 1 */
 } statistic;
 
 struct uni__server {
@@ -36,7 +39,8 @@ struct uni__server {
     int num_clients, parts;
     float *gradients; /* synchronous: parts x shard, in order */
     float *states; /* of the first part that updates */
-    int states_part; /* whose; as many as there are parts: nobody's */
+    /* Whose; the number of parts: none's. */
+    int states_part;
     double *samples, *sums;
     uint32_t num_sums;
     statistic *statistics;
@@ -59,7 +63,7 @@ static bool refuse(client *from, int code, const char *sentence)
     return answer(from, (uni__ps_message){ .status = code, .size = size, .carried = size + 1 });
 }
 
-/* Returns the bytes. */
+/* Returns the number of bytes. */
 static size_t put_weights(struct uni__server *server, client *to, bool previous)
 {
     const uni__server_store *store = &server->store;
@@ -78,19 +82,30 @@ static double *sums_after_weights(const uni__server_store *store, const void *pa
 
 /* ---- reads ---- */
 
-/* Updates that may still come between each holder's read and its update, with one reader more. */
+static bool has_ticket(const client *one)
+{
+    return one->known && atomic_load(&one->known->ticket) > 0;
+}
+
+static void take_ticket_back(client *from)
+{
+    if (from->known)
+        atomic_store(&from->known->ticket, 0);
+}
+
+/* Would every holder's read stay within the bound, with one more reader? */
 static bool lets_in(const uni__ps *ps, const struct uni__server *server, const client *reader)
 {
     int holders = 0;
     uint64_t bound = ps->board.header->shape.staleness;
     for (int i = 0; i < server->num_clients; i++)
-        holders += server->clients[i].ticket && &server->clients[i] != reader;
+        holders += has_ticket(&server->clients[i]) && &server->clients[i] != reader;
     if ((uint64_t)holders > bound)
         return false; /* the reader's own worst case */
     for (int i = 0; i < server->num_clients; i++) {
         const client *other = &server->clients[i];
-        if (other->ticket && other != reader &&
-            server->store.version - other->ticket_version + (uint64_t)holders > bound)
+        if (has_ticket(other) && other != reader &&
+            server->store.version + 1 - other->known->ticket + (uint64_t)holders > bound)
             return false;
     }
     return true;
@@ -104,18 +119,17 @@ static bool pull(uni__ps *ps, struct uni__server *server, client *from,
     uint32_t mode = ps->board.header->shape.mode;
     if (for_step && mode == UNI_PS_SYNCHRONOUS) {
         if (question->version > store->version)
-            return false; /* the last part of the step before is on its way */
+            return false; /* a part of the previous step is missing */
         if (question->version + 1 < store->version)
             return refuse(from, UNI_ESTATE, "the weights of a step long past were asked for");
         previous = question->version < store->version;
     }
-    if (for_step && mode == UNI_PS_BOUNDED && store->server == 0) {
-        from->ticket = false;
+    if (for_step && mode == UNI_PS_BOUNDED && from->known) {
+        take_ticket_back(from);
         if (!lets_in(ps, server, from))
             return false;
-        from->ticket = true;
-        from->ticket_version = store->version;
-        from->ticket_epoch = question->epoch;
+        from->known->ticket_epoch = question->epoch;
+        atomic_store(&from->known->ticket, store->version + 1);
     }
     size_t carried = put_weights(server, from, previous);
     return answer(from,
@@ -123,6 +137,30 @@ static bool pull(uni__ps *ps, struct uni__server *server, client *from,
 }
 
 /* ---- pushes ---- */
+
+/* Kept for a worker that dies between its push and its result. */
+static void keep_result(const uni__server_store *store, int worker, uint64_t id, const double *sums,
+                        size_t count)
+{
+    if (store->server > 0)
+        return;
+    uni__replica_worker *result = uni__replica_worker_of(store->board, worker);
+    atomic_store(&result->call, 0);
+    memcpy(result->sums, sums, count * sizeof *sums);
+    memset(result->sums + count, 0, (UNI__PS_MAX_SUMS - count) * sizeof *sums);
+    atomic_store(&result->call, id + 1);
+}
+
+/* The numbers that the call reported, or NULL. */
+static const double *kept_result(const uni__server_store *store, uint64_t id)
+{
+    for (int worker = 0; worker < (int)store->board->header->shape.workers; worker++) {
+        const uni__replica_worker *result = uni__replica_worker_of(store->board, worker);
+        if (atomic_load(&result->call) == id + 1)
+            return result->sums;
+    }
+    return NULL;
+}
 
 static bool answer_push(struct uni__server *server, client *from, const uni__ps_message *question,
                         uint32_t flags)
@@ -139,8 +177,8 @@ static bool push_alone(struct uni__server *server, client *from, const uni__ps_m
 {
     uni__server_store *store = &server->store;
     uni_error err = { 0 };
-    from->ticket = false;
-    if (question->samples < 0) /* only gives its ticket back */
+    take_ticket_back(from);
+    if (question->samples < 0) /* only returns its ticket */
         return answer_push(server, from, question, 0);
     if (uni__server_store_has(store, question->id, question->number)) {
         server->stats.duplicates++;
@@ -151,6 +189,9 @@ static bool push_alone(struct uni__server *server, client *from, const uni__ps_m
     server->stats.staleness[late < UNI__PS_HISTOGRAM ? late : UNI__PS_HISTOGRAM - 1]++;
     server->stats.updates++;
     bool has_states = question->size > store->count * sizeof(float);
+    if (question->num_sums > 0 && question->num_sums <= UNI__PS_MAX_SUMS && from->link.asker > 0)
+        keep_result(store, from->link.asker - 1, question->id, sums_after_weights(store, payload),
+                    question->num_sums);
     if (uni__server_store_apply(store, question->id, question->number, payload, question->samples,
                                 has_states ? payload + store->count : NULL, &err) < 0)
         return refuse(from, err.code, err.message);
@@ -164,7 +205,7 @@ static void forget_step(struct uni__server *server)
     server->states_part = server->parts;
 }
 
-/* All parts of the step are here: one update with their sum, in the order of the parts. */
+/* All parts of the step have arrived: makes one update with their sum, in part order. */
 static int complete_step(struct uni__server *server, uint64_t step, uni_error *err)
 {
     uni__server_store *store = &server->store;
@@ -174,18 +215,14 @@ static int complete_step(struct uni__server *server, uint64_t step, uni_error *e
         float *add = server->gradients + (size_t)part * store->count;
         if (server->samples[part] >= 0)
             samples = (samples < 0 ? 0 : samples) + server->samples[part];
-        else if (part == 0) /* it takes part and adds nothing */
+        else if (part == 0) /* takes part and adds nothing */
             memset(sum, 0, store->count * sizeof *sum);
         for (size_t i = 0; part > 0 && server->samples[part] >= 0 && i < store->count; i++)
             sum[i] += add[i];
     }
-    /* For workers that died between their push and its result. */
-    uni__replica *replica = store->replica;
-    atomic_store(&replica->sums_step, 0);
-    for (int part = 0; store->server == 0 && part < server->parts; part++)
-        memcpy(uni__replica_sums(store->board, 0, part),
-               server->sums + (size_t)part * UNI__PS_MAX_SUMS, UNI__PS_MAX_SUMS * sizeof(double));
-    atomic_store(&replica->sums_step, step + 1);
+    for (int part = 0; part < server->parts; part++)
+        keep_result(store, part, step * (uint64_t)server->parts + (uint64_t)part,
+                    server->sums + (size_t)part * UNI__PS_MAX_SUMS, UNI__PS_MAX_SUMS);
     server->stats.updates += samples >= 0;
     server->stats.staleness[0] += samples >= 0;
     int status =
@@ -236,7 +273,7 @@ static bool push_part(uni__ps *ps, struct uni__server *server, client *from,
     client *owner = &server->clients[1 + part];
     if (from->copied != from->link.seen) {
         copy_part(server, from, part, question, payload);
-        /* A worker's next life may have begun to write there while we read. */
+        /* A worker's next incarnation may have started to write there while we were reading. */
         if (question->epoch != atomic_load(&ps->board.header->members[from->link.asker].epoch))
             return false;
         owner->part_here = true;
@@ -282,7 +319,8 @@ static statistic *find_statistic(struct uni__server *server, size_t number, size
     return found;
 }
 
-/* The sum of that number in that step when it is known, or where to write it: behind the one before it. */
+/* The sum of that number in that step if it is known, otherwise where to write it: after the
+ * previous one. */
 static float *known_sum(struct uni__server *server, uint64_t step, uint32_t number, size_t count,
                         bool *known)
 {
@@ -304,14 +342,15 @@ static void add_part(struct uni__server *server, client *from, const uni__ps_mes
     size_t part = question->id % (uint64_t)server->parts, count = question->size / sizeof(float);
     statistic *found = find_statistic(server, question->number, count, step);
     if (!found)
-        return; /* tried again in the next round */
+        return; /* retried in the next round */
     if (from->copied != from->link.seen) {
         memcpy(found->values + part * count, payload, count * sizeof(float));
         found->here[part] = true;
         from->copied = from->link.seen;
         from->link.class_->taken(&from->link);
     }
-    /* A part that has pushed already will not come any more: its step function failed, or has no such layer. */
+    /* A part that has already pushed will send no statistics: its step function failed, or has no
+     * such layer. */
     for (int i = 0; i < server->parts; i++)
         if (!found->here[i] && !server->clients[1 + i].part_here)
             return;
@@ -353,18 +392,16 @@ static bool query(uni__ps *ps, struct uni__server *server, client *from,
 {
     const uni__server_store *store = &server->store;
     uni__ps_message reply = { .version = store->version };
-    if (uni__ps_is_synchronous(ps)) {
-        uint64_t step = question->id / (uint64_t)server->parts;
-        if (step < store->version && atomic_load(&store->replica->sums_step) == step + 1) {
-            int part = (int)(question->id % (uint64_t)server->parts);
-            reply.flags = UNI__PS_DUPLICATE;
-            reply.num_sums = UNI__PS_MAX_SUMS;
-            reply.carried = UNI__PS_MAX_SUMS * sizeof(double);
-            memcpy(from->link.class_->answer_room(&from->link),
-                   uni__replica_sums(store->board, 0, part), UNI__PS_MAX_SUMS * sizeof(double));
-        }
-    } else if (uni__server_store_has(store, question->id, 0)) {
+    bool applied = uni__ps_is_synchronous(ps)
+                       ? question->id / (uint64_t)server->parts < store->version
+                       : uni__server_store_has(store, question->id, 0);
+    const double *sums = applied && store->server == 0 ? kept_result(store, question->id) : NULL;
+    if (applied && (sums || store->server > 0))
         reply.flags = UNI__PS_DUPLICATE;
+    if (sums) {
+        reply.num_sums = UNI__PS_MAX_SUMS;
+        reply.carried = UNI__PS_MAX_SUMS * sizeof *sums;
+        memcpy(from->link.class_->answer_room(&from->link), sums, reply.carried);
     }
     return answer(from, reply);
 }
@@ -375,7 +412,7 @@ static bool give_state(struct uni__server *server, client *from, const uni__ps_m
     bool slot = question->number < store->num_slots;
     if (slot)
         memcpy(from->link.class_->answer_room(&from->link),
-               uni_optimizer_slot(store->optimizer, question->number, NULL) + store->span.begin,
+               uni__optimizer_slot(store->optimizer, question->number, NULL) + store->span.begin,
                store->count * sizeof(float));
     return answer(from,
                   (uni__ps_message){ .version = store->version,
@@ -446,8 +483,11 @@ int uni__ps_open_server(uni__ps *ps, uni_error *err)
         !server->sums)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a shard of %zu weights",
                              server->store.count);
-    for (int i = 0; i < server->num_clients; i++)
+    for (int i = 0; i < server->num_clients; i++) {
         server->clients[i].link = uni__server_board_link(&ps->board, i, index);
+        if (index == 0 && i > 0)
+            server->clients[i].known = uni__replica_worker_of(&ps->board, i - 1);
+    }
     return 0;
 }
 
@@ -482,8 +522,8 @@ int uni__ps_serve(uni__ps *ps, uni_error *err)
             uni__ps_message question;
             const void *payload;
             uint32_t epoch = atomic_load(&ps->board.header->members[i].epoch);
-            if (from->ticket && from->ticket_epoch != epoch)
-                from->ticket = false; /* its holder died */
+            if (has_ticket(from) && from->known->ticket_epoch != epoch)
+                take_ticket_back(from); /* its holder died */
             if (from->link.class_->asked(&from->link, &question, &payload))
                 moved |= handle(ps, server, from, &question, payload);
         }

@@ -1,16 +1,22 @@
 /*
- * store.c - a server's shard (store.h). The server's thread; uni__server_store_publish is the coordinator's.
+ * store.c - a server's shard (store.h). Called on the server's thread; the coordinator calls
+ * uni__server_store_publish.
  *
- * The order of a write decides what a killed server leaves behind: snapshot data, then `complete`; a log entry's data, then its version; then the
- * update itself, in our own memory. A snapshot is taken before the update that follows it, so that the log always has the last update
- * and the weights before it can be had again.
+ * The order of writes decides what a killed server leaves behind: snapshot data, then `complete`; a
+ * log entry's data, then its version; then the update itself, in our own memory. A snapshot is
+ * taken before the update that follows it. So the log always has the last update, and the weights
+ * before it can be restored.
  */
+#include "tensor/shared.h"
+#include "nn/shared.h"
 #include "strategy/server/store.h"
+
+#include "nn/step.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Without a replica the one copy that exists is the coordinator's, at the last checkpoint. */
+/* Without a replica the only copy is the coordinator's, as of the last checkpoint. */
 static bool keeps_log(const uni__server_store *store)
 {
     return store->board->header->shape.replica != 0;
@@ -31,12 +37,12 @@ int uni__server_store_open(uni__server_store *store, const uni__server_board *bo
     store->count = store->span.end - store->span.begin;
     store->num_states = uni__server_board_states_of(board, server);
     store->weights = uni_parameters_weights(parameters, NULL) + store->span.begin;
-    store->states = uni_parameters_states(parameters, NULL);
+    store->states = uni__parameters_states(parameters, NULL);
     if (!store->states) /* none to copy, but memcpy wants an address even for no bytes */
         store->states = store->weights;
-    UNI_TRY(uni_optimizer_build(store->optimizer, parameters, err));
+    UNI_TRY(uni__optimizer_build(store->optimizer, parameters, err));
     UNI_TRY(uni_gradients_new(&store->gradients, parameters, err));
-    store->num_slots = uni_optimizer_num_slots(store->optimizer);
+    store->num_slots = uni__optimizer_num_slots(store->optimizer);
     double rate = uni_optimizer_learning_rate(store->optimizer, NULL);
     store->has_schedule =
         uni_optimizer_set_learning_rate(store->optimizer, rate, NULL) == UNI_ESTATE;
@@ -60,7 +66,7 @@ void uni__server_store_close(uni__server_store *store)
 
 static float *slot_of(const uni__server_store *store, size_t slot)
 {
-    return uni_optimizer_slot(store->optimizer, slot, NULL) + store->span.begin;
+    return uni__optimizer_slot(store->optimizer, slot, NULL) + store->span.begin;
 }
 
 /* ---- what was applied ---- */
@@ -71,7 +77,7 @@ bool uni__server_store_has(const uni__server_store *store, uint64_t id, uint64_t
     return seen->call == id + 1 && seen->pushes > number;
 }
 
-/* Marks more calls as applied with the update just made (the parts of a synchronous step). */
+/* Marks more calls as applied by the last update (the parts of a synchronous step). */
 static void mark(uni__server_store *store, uint64_t id, uint64_t number)
 {
     uni__applied *seen = &store->replica->applied[id % UNI__PS_WINDOW];
@@ -104,7 +110,7 @@ static void write_log(uni__server_store *store, uint64_t id, uint64_t number, co
 {
     uint32_t length = store->board->header->shape.log_length;
     int which = (int)(store->version % length);
-    /* The entry that is overwritten must be older than a whole snapshot. */
+    /* An entry may be overwritten only if a complete snapshot is newer. */
     if (which == 0)
         take_snapshot(store);
     uni__replica_entry *entry = &store->replica->entries[which];
@@ -133,10 +139,10 @@ static int update(uni__server_store *store, const float *gradient, double sample
     if (store->count > 0 && samples >= 0)
         memcpy(flat + store->span.begin, gradient, store->count * sizeof(float));
     if (samples >= 0) {
-        UNI_TRY(uni_optimizer_begin(store->optimizer, store->gradients,
-                                    samples > 0 ? (float)(1 / samples) : 1, err));
-        uni_optimizer_apply_span(store->optimizer, store->gradients, store->span);
-        uni_optimizer_end(store->optimizer);
+        uni__update step = { .optimizer = store->optimizer, .gradients = store->gradients };
+        UNI_TRY(uni__update_begin(&step, samples, err));
+        uni__update_slice(&step, store->span);
+        uni__update_commit(&step);
     }
     if (states && samples >= 0)
         memcpy(store->states, states, store->num_states * sizeof(float));
@@ -169,7 +175,7 @@ int uni__server_store_apply(uni__server_store *store, uint64_t id, uint64_t numb
     return update(store, gradient, samples, states, err);
 }
 
-/* ---- coming back ---- */
+/* ---- restoring ---- */
 
 static void load_snapshot(uni__server_store *store, int which)
 {
@@ -182,7 +188,7 @@ static void load_snapshot(uni__server_store *store, int which)
                uni__replica_snapshot_data(store->board, store->server, which, 1 + i), bytes);
     memcpy(store->states, uni__replica_snapshot_states(store->board, store->server, which),
            store->num_states * sizeof(float));
-    uni_optimizer_set_iterations(store->optimizer, snapshot->iterations);
+    uni__optimizer_set_iterations(store->optimizer, snapshot->iterations);
     store->snapshot = which;
     store->version = snapshot->complete - 1;
 }
@@ -223,22 +229,22 @@ int uni__server_store_publish(const uni__server_board *board, uni_model *model,
                               uni_optimizer *optimizer, uint64_t version, uni_error *err)
 {
     uni_parameters *parameters = uni_model_parameters(model);
-    UNI_TRY(uni_optimizer_build(optimizer, parameters, err));
+    UNI_TRY(uni__optimizer_build(optimizer, parameters, err));
     const float *weights = uni_parameters_weights(parameters, NULL),
-                *states = uni_parameters_states(parameters, NULL);
+                *states = uni__parameters_states(parameters, NULL);
     for (int server = 0; server < (int)board->header->shape.servers; server++) {
         uni__replica *replica = uni__server_board_replica(board, server);
-        /* The newest stays whole while the other one is written. */
+        /* The newest snapshot stays complete while the other one is written. */
         uint64_t first = atomic_load(&replica->snapshots[0].complete);
         int which = first > 0 && first >= atomic_load(&replica->snapshots[1].complete);
         uni__replica_snapshot *snapshot = &replica->snapshots[which];
-        uni_span span = board->spans[server];
+        uni__span span = board->spans[server];
         size_t bytes = (span.end - span.begin) * sizeof(float);
         atomic_store(&snapshot->complete, 0);
         memcpy(uni__replica_snapshot_data(board, server, which, 0), weights + span.begin, bytes);
-        for (size_t i = 0; i < uni_optimizer_num_slots(optimizer); i++)
+        for (size_t i = 0; i < uni__optimizer_num_slots(optimizer); i++)
             memcpy(uni__replica_snapshot_data(board, server, which, 1 + i),
-                   uni_optimizer_slot(optimizer, i, NULL) + span.begin, bytes);
+                   uni__optimizer_slot(optimizer, i, NULL) + span.begin, bytes);
         if (states) /* a model without any has no array of them */
             memcpy(uni__replica_snapshot_states(board, server, which), states,
                    uni__server_board_states_of(board, server) * sizeof(float));

@@ -1,12 +1,13 @@
 /*
- * values.c - arguments and results of step functions as bytes: the encoded form of checkpoints' dictionaries, which has arrays, too. Any thread.
+ * values.c - encodes the arguments and results of step functions in the format of checkpoint
+ * dictionaries, which also supports arrays. Any thread.
  */
 #include <stdlib.h>
 
 #include "checkpoint/dict.h"
 #include "strategy/server/internal.h"
 
-static const char key[] = "value"; /* the encoded form is that of a dictionary */
+static const char key[] = "value"; /* the format requires a dictionary */
 
 int uni__ps_encode(void **out, size_t *size, const uni_value *value, uni_error *err)
 {

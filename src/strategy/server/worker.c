@@ -1,8 +1,10 @@
 /*
- * worker.c - a worker's conversation with the coordinator: hand over a result, get the next call. The worker's thread.
+ * worker.c - a worker's exchange with the coordinator: deliver a result, get the next call. Called
+ * on the worker's thread.
  *
- * The next call is asked for before the present one runs, so that the coordinator's answer is there when it is done. Only one question is open
- * at a time: when the answer to the early one is "nothing yet", the result goes with the next question.
+ * The worker asks for the next call before the current one runs, so that the answer is there when
+ * it is done. Only one question is open at a time: when the answer to the early one is "nothing
+ * yet", the result goes with the next question.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +51,7 @@ static int take_answer(uni__ps *ps, uni__work *out, uni_error *err)
     worker->outstanding = false;
     if (answer.status == UNI_EEND)
         return UNI_EEND;
-    if (answer.status < 0) /* the end of the phase, or of this life */
+    if (answer.status < 0) /* the phase or this incarnation is over */
         return uni__ps_check_life(ps, err);
     memcpy(worker->arguments, payload, answer.size);
     *out = (uni__work){ .id = answer.id,

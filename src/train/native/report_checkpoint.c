@@ -1,17 +1,23 @@
 /*
- * report_checkpoint.c - the session in a native worker: fit's logs as reports, the model's state as checkpoint and back.
+ * report_checkpoint.c - the session in a native worker: fit's logs as reports, the model's state as
+ * checkpoint and back.
  *
- * Under multi_worker the chief's callbacks at an epoch's end run before those of the others, and in lockstep mode (v1) the driver takes an iteration when
- * all ranks have reported it: a chief that waited for that inside its callback would wait for ranks that wait for the chief. So the report is handed over at
- * the epoch's end and waited for at the begin of the next one, or at the end of the training.
+ * Under multi_worker the chief's callbacks at an epoch's end run before those of the others, and in
+ * lockstep mode (v1) the driver takes an iteration when all ranks have reported it: a chief that
+ * waited for that inside its callback would wait for ranks that wait for the chief. So the report
+ * is handed over at the epoch's end and waited for at the begin of the next one, or at the end of
+ * the training.
  *
- * The checkpoint is taken after every callback has seen the epoch's end, with what they remember: a restarted fit decides and writes as the undisturbed one.
+ * The checkpoint is taken after every callback has seen the epoch's end, with what they remember: a
+ * restarted fit decides and writes as the undisturbed one.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <unisono/native.h>
+#include "nn/shared.h"
+#include "train/shared.h"
 
 typedef struct reporter {
     uni_session *session;
@@ -21,12 +27,12 @@ typedef struct reporter {
 
 /* ---- a death before the first checkpoint ----
  *
- * Callbacks may have written by then (a line added to a file): where they stood before the first epoch is kept in the run directory, as a checkpoint of its
- * own. */
+ * Callbacks may have written by then (a line added to a file): where they stood before the first
+ * epoch is kept in the run directory, as a checkpoint of its own. */
 
 static bool start_path(uni_session *session, char *path, size_t size)
 {
-    const char *dir = uni_session_run_dir(session);
+    const char *dir = uni_session_info_of(session)->run_dir;
     return dir[0] && snprintf(path, size, "%s/.fit_start", dir) < (int)size;
 }
 
@@ -36,7 +42,7 @@ static int write_start(uni_session *session, const uni_model *model, uni_error *
     char path[4400];
     if (!start_path(session, path, sizeof path) || access(path, F_OK) == 0)
         return 0;
-    UNI_TRY(uni_model_get_fit_state(model, &fit, err));
+    UNI_TRY(uni__model_get_fit_state(model, &fit, err));
     int status = uni_dict_size(uni_dict_get(fit, "callbacks")) > 0
                      ? uni_checkpoint_write_dict(path, fit, err)
                      : 0;
@@ -53,9 +59,9 @@ static int restore_start(uni_session *session, uni_model *model, uni_error *err)
         return 0;
     int status = uni_checkpoint_open(&start, path, err);
     if (status == 0)
-        status = uni_checkpoint_read_dict(start, &fit, err);
+        status = uni_checkpoint_read_dict(&fit, start, err);
     if (status == 0)
-        status = uni_model_set_fit_state(model, fit, err);
+        status = uni__model_set_fit_state(model, fit, err);
     uni_value_free(fit);
     uni_checkpoint_close(start);
     return status;
@@ -67,22 +73,22 @@ static int after_epoch(void *self, uni_model *model, int epoch, const uni_logs *
     reporter *report = self;
     uni_value *metrics = uni_value_dict(), *state = NULL, *fit = NULL;
     bool save = report->every > 0 && (epoch + 1) % report->every == 0 &&
-                uni_session_world_rank(report->session) == 0;
+                uni_session_info_of(report->session)->world_rank == 0;
     int status = uni_dict_take(metrics, "epoch", uni_value_int(epoch));
     for (size_t i = 0; i < logs->count && status == 0; i++)
         status = uni_dict_take(metrics, logs->names[i], uni_value_float(logs->values[i]));
     if (status == 0 && save) {
-        status = uni_model_get_state(model, &state, err);
+        status = uni_model_get_state(&state, model, err);
         if (status == 0)
-            status = uni_model_get_fit_state(model, &fit, err);
+            status = uni__model_get_fit_state(model, &fit, err);
         if (status == 0)
             status = uni_dict_take(state, "fit", fit);
         if (status == 0)
             status = uni_dict_take(state, "epoch", uni_value_int(epoch));
     }
     if (status == 0)
-        status = uni_session_report_start(report->session, metrics,
-                                          &(uni_checkpoint_source){ .dict = state }, err);
+        status = uni__session_report_start(report->session, metrics,
+                                           &(uni_checkpoint_source){ .dict = state }, err);
     uni_value_free(metrics);
     uni_value_free(state);
     /* All ranks are told the same at the same report, so all stop after the same epoch. */
@@ -94,50 +100,50 @@ static int after_epoch(void *self, uni_model *model, int epoch, const uni_logs *
 static int before_epoch(void *self, uni_model *model, int epoch, uni_error *err)
 {
     reporter *report = self;
-    if (!report->begun && report->every > 0 && uni_session_attempt(report->session) == 1 &&
-        uni_session_world_rank(report->session) == 0)
+    if (!report->begun && report->every > 0 && uni_session_info_of(report->session)->attempt == 1 &&
+        uni_session_info_of(report->session)->world_rank == 0)
         UNI_TRY(write_start(report->session, model, err));
     report->begun = true;
-    return uni_session_report_wait(report->session, err);
+    return uni__session_report_wait(report->session, err);
 }
 
 static int after_training(void *self, uni_model *model, const uni_logs *logs, uni_error *err)
 {
-    return uni_session_report_wait(((reporter *)self)->session, err);
+    return uni__session_report_wait(((reporter *)self)->session, err);
 }
 
-int uni_callback_report_checkpoint(uni_fit_callback **out, uni_session *session, int every,
+int uni_callback_report_checkpoint(uni_callback **out, uni_session *session, int every,
                                    uni_error *err)
 {
-    static const uni_fit_callback_class class_ = { .name = "ReportCheckpoint",
-                                                   .epoch_begin = before_epoch,
-                                                   .train_end = after_training,
-                                                   .after_epoch = after_epoch,
-                                                   .free = free };
+    static const uni_callback_class class_ = { .name = "ReportCheckpoint",
+                                               .epoch_begin = before_epoch,
+                                               .train_end = after_training,
+                                               .after_epoch = after_epoch,
+                                               .free = free };
     *out = NULL;
     reporter *report = calloc(1, sizeof *report);
     if (!report)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a callback");
     *report = (reporter){ .session = session, .every = every ? every : 1 };
-    int status = uni_fit_callback_new(out, &class_, report, err);
+    int status = uni_callback_new(out, &class_, report, err);
     if (status < 0)
         free(report);
     return status;
 }
 
-int uni_session_restore_model(uni_session *session, uni_model *model, int *epoch, uni_error *err)
+int uni_session_restore_model(int *epoch, uni_session *session, uni_model *model, uni_error *err)
 {
     uni_value *state = NULL;
     *epoch = 0;
-    UNI_TRY(uni_session_load_checkpoint(session, &state, err));
+    UNI_TRY(uni_session_load_checkpoint(&state, session, err));
     if (!state)
-        return uni_session_attempt(session) > 1 ? restore_start(session, model, err) : 0;
+        return uni_session_info_of(session)->attempt > 1 ? restore_start(session, model, err) : 0;
     *epoch = (int)uni_dict_get_int(state, "epoch", -1) + 1;
     uni_dict_remove(state, "epoch");
     int status = uni_model_set_state(model, state, err);
     const uni_value *fit = uni_dict_get(state, "fit"); /* not there: a loop of the user's own */
     if (status == 0 && fit)
-        status = uni_model_set_fit_state(model, fit, err);
+        status = uni__model_set_fit_state(model, fit, err);
     uni_value_free(state);
     return status;
 }

@@ -1,12 +1,13 @@
 /*
- * strategy_open.c - a strategy by its name, over the session's communicator where it needs one, or over the cluster of TF_CONFIG when the user
- * started the processes by hand.
+ * strategy_open.c - a strategy by its name, over the session's communicator where it needs one, or
+ * over the cluster of TF_CONFIG when the user started the processes by hand.
  */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "strategy/devices.h"
 #include "train/native/open.h"
 
 #define MAX_DEVICES 64
@@ -17,10 +18,11 @@ static bool read_count(const char *text, int *out)
     char *end = NULL;
     long number = isdigit((unsigned char)*text) ? strtol(text, &end, 10) : 0;
     *out = (int)number;
-    return end && !*end && number >= 1 && number <= UNI_DEVICE_MAX_CPUS;
+    return end && !*end && number >= 1 && number <= UNI__DEVICE_MAX_CPUS;
 }
 
-/* "mirrored", "mirrored:4" or "mirrored:cpu:0,cpu:1" (a comma in "cpus:0-1,3" would be one too many: give such lists in C). */
+/* "mirrored", "mirrored:4" or "mirrored:cpu:0,cpu:1" (a comma in "cpus:0-1,3" would be one too
+ * many: give such lists in C). */
 static int open_mirrored(uni_strategy **out, const char *argument, uni_error *err)
 {
     char text[1024];
@@ -53,12 +55,12 @@ static int open_multi_worker(uni_strategy **out, const char *argument, uni_sessi
     if (argument && !read_count(argument, &options.replicas))
         return uni_error_set(err, UNI_EINVAL,
                              "multi_worker:%s: that is no number of replicas a worker", argument);
-    if (session && uni_session_is_worker(session))
-        UNI_TRY(uni_session_comm(session, NULL, &comm, err));
+    if (session && uni_session_info_of(session)->is_worker)
+        UNI_TRY(uni_session_comm(&comm, session, NULL, err));
     else if (cluster && *cluster)
         UNI_TRY(uni_comm_open_tf_config(&comm, cluster, NULL, err));
     else if (session)
-        UNI_TRY(uni_session_comm(session, NULL, &comm, err));
+        UNI_TRY(uni_session_comm(&comm, session, NULL, err));
     else
         return uni_error_set(err, UNI_EINVAL,
                              "multi_worker needs workers: start the program by `unisono run -n N "

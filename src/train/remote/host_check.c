@@ -1,12 +1,11 @@
 /*
- * host_check.c - `unisono check --hosts`: the agent is started on a host as for a run, by the same launcher, and only says what it finds there: one line of JSON.
+ * host_check.c - `unisono check --hosts`: the agent is started on a host as for a run, by the same
+ * launcher, and only says what it finds there: one line of JSON.
  *
- * UNISONO_JOIN is then "check:PORT:TOKEN_PATH:ADDRESS[,ADDRESS...]": where it tries to connect to, and a file that is in the storage of the
- * controller's machine.
+ * UNISONO_JOIN is then "check:PORT:TOKEN_PATH:ADDRESS[,ADDRESS...]": where it tries to connect to,
+ * and a file that is in the storage of the controller's machine.
  */
-#include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
 #include <stdio.h>
@@ -20,7 +19,7 @@
 
 #include "base/clock.h"
 #include "base/plugin.h"
-#include "comm/mpi/plugin.h"
+#include "comm/hosts/carrier.h"
 #include "group/host.h"
 #include "train/remote/host_internal.h"
 
@@ -64,7 +63,7 @@ static uni_value *plugins(void)
         snprintf(file, sizeof file, "libunisono-mpi-%s.so", families[i]);
         const uni__plugin plugin = { .file = file,
                                      .symbol = UNI__MPI_PLUGIN_SYMBOL,
-                                     .version = UNI__MPI_PLUGIN_VERSION,
+                                     .version = UNI__CARRIER_VERSION,
                                      .built = "src/comm",
                                      .purpose = "",
                                      .packages = "" };
@@ -79,7 +78,7 @@ int host_check(const char *text)
 {
     char *copy = strdup(text + strlen("check:")), *rest = copy, here[256] = "?", *json = NULL;
     const char *port = strsep(&rest, ":"), *token = rest ? strsep(&rest, ":") : NULL;
-    const char *base = getenv("TMPDIR"), *address;
+    const char *base = getenv("TMPDIR");
     struct statvfs room;
     uni__host host;
     if (!copy || !token || !rest) {
@@ -90,19 +89,17 @@ int host_check(const char *text)
     gethostname(here, sizeof here - 1);
     uni__host_look(&host);
     double bytes = statvfs(base, &room) == 0 ? (double)room.f_bavail * (double)room.f_frsize : -1;
-    uni_value *answer = uni_value_dict();
-    int status = uni_dict_take(answer, "name", uni_value_string(here));
-    status |= uni_dict_take(answer, "version", uni_value_string(UNI_VERSION));
-    status |= uni_dict_take(answer, "cpus", uni_value_float(host.cpus));
-    status |= uni_dict_take(answer, "plugins", plugins());
-    status |= uni_dict_take(answer, "temporary", uni_value_string(base));
-    status |= uni_dict_take(answer, "temporary_free", uni_value_float(bytes));
-    status |= uni_dict_take(answer, "shares_storage", uni_value_bool(access(token, R_OK) == 0));
-    address = reached(rest, port);
-    status |=
-        uni_dict_take(answer, "reaches", address ? uni_value_string(address) : uni_value_null());
-    status |= uni_dict_take(answer, "time", uni_value_float(uni__wall_seconds()));
-    if (status == 0 && uni_json_write(&json, NULL, answer, 0, NULL) == 0)
+    bool shares = access(token, R_OK) == 0;
+    const char *address = reached(rest, port);
+    uni_value *answer = UNI__DICT(
+        { "name", uni_value_string(here) }, { "version", uni_value_string(UNI_VERSION) },
+        { "cpus", uni_value_float(host.cpus) }, { "plugins", plugins() },
+        { "temporary", uni_value_string(base) }, { "temporary_free", uni_value_float(bytes) },
+        { "shares_storage", uni_value_bool(shares) },
+        { "reaches", address ? uni_value_string(address) : uni_value_null() },
+        { "time", uni_value_float(uni__wall_seconds()) });
+    int status = answer ? uni_json_write(&json, NULL, answer, 0, NULL) : UNI_ENOMEM;
+    if (status == 0)
         printf("unisono-check %s\n", json);
     fflush(stdout);
     uni_value_free(answer);

@@ -1,25 +1,28 @@
 /*
  * host_internal.h - the insides of unisono-host, the agent of a run on one of its hosts.
  *
- * mpirun or srun starts one such process for every rank, because each worker must find the variables that the launcher made for its rank. On each
- * host the first of them (local rank 0) does the work: it has the workers of the host in a group (group.h) and hands on what they say to the controller
- * (group/remote.h). The others give it their variables over an abstract socket, and stay until it ends. Controller thread of the group, but for main.
+ * mpirun or srun starts one such process for every rank, because each worker must find the
+ * variables that the launcher made for its rank. On each host the first of them (local rank 0) does
+ * the work: it has the workers of the host in a group (group.h) and hands on what they say to the
+ * controller (group/remote.h). The others give it their variables over an abstract socket, and stay
+ * until it ends. Controller thread of the group, but for main.
  */
 #ifndef UNISONO_TRAIN_REMOTE_HOST_INTERNAL_H
 #define UNISONO_TRAIN_REMOTE_HOST_INTERNAL_H
 
 #include <pthread.h>
 
+#include "base/dict.h"
 #include "group/group.h"
 #include "group/launchers.h"
 #include "group/network.h"
 #include "group/remote.h"
-#include "train/protocol.h"
+#include "group/protocol.h"
 
 /* A checkpoint on its way to the controller. */
 typedef struct host_transfer {
     bool active;
-    const uint8_t *memory; /* a snapshot buffer, or NULL: a directory */
+    uni__region *region; /* a snapshot buffer, or NULL: a directory */
     int slot;
     uint64_t offset, size;
     uni_value *files; /* of the directory: relative paths */
@@ -28,7 +31,8 @@ typedef struct host_transfer {
     int fd; /* the file that is being sent, or -1 */
     uint8_t *message; /* what is said when all of it is there */
     size_t message_size;
-    int message_type;
+    int message_type; /* -1: a line of the report pipe */
+    bool keep; /* the directory is the program's own */
 } host_transfer;
 
 typedef struct host_worker {
@@ -37,10 +41,6 @@ typedef struct host_worker {
     int donor; /* connection to the process that gave them, or -1 */
     uni__worker_words said;
     uni__control_words control;
-    struct {
-        uint8_t *memory;
-        size_t size;
-    } snapshots[UNI__SNAPSHOT_SLOTS];
     host_transfer transfer;
     uint8_t *parts; /* of the next message to it */
     size_t parts_size;
@@ -60,11 +60,10 @@ typedef struct host_agent {
     host_worker *workers;
     int num_workers;
     int *held_ports, num_held; /* sockets that keep them */
-    double silent_timeout, cpus;
+    double silent_timeout, cpus, memory;
     bool shares_storage, ending, orphaned;
     bool tidy; /* removes what Open MPI leaves behind */
-    int parent; /* the launcher's daemon on this host */
-    char parent_name[32];
+    uni__launcher_daemon daemon;
     uint64_t pulse_ns, begun_ns;
     int retries; /* of the connection to the controller */
     pthread_mutex_t lock;
@@ -81,7 +80,8 @@ void host_tidy(const host_agent *self); /* removes what Open MPI would leave beh
 int host_hold_port(host_agent *self, const char *address);
 int host_make_scratch(host_agent *self, uni_error *err) UNI_MUST_USE;
 
-/* host_check.c: says what is here, and ends; for UNISONO_JOIN that begins with "check:". Returns the exit code. */
+/* host_check.c: says what is here, and ends; for UNISONO_JOIN that begins with "check:". Returns
+ * the exit code. */
 int host_check(const char *text);
 
 /* host_join.c: the processes of one host find each other */
@@ -107,6 +107,7 @@ void host_hold_when_full(host_agent *self); /* the rings are not read while much
 /* host_transfer.c */
 /* true when the message was taken and will be said later, after what it speaks of. */
 bool host_transfer_begin(host_agent *self, int slot, int type, const uint8_t *payload, size_t size);
+bool host_transfer_begin_line(host_agent *self, int slot, const char *line, size_t size);
 void host_transfer_pump(host_agent *self);
 void host_forward_log(host_agent *self, int slot);
 void host_worker_forget(host_worker *worker);

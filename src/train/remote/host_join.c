@@ -1,8 +1,10 @@
 /*
- * host_join.c - the processes that the launcher started on one host find each other (host_internal.h).
+ * host_join.c - the processes that the launcher started on one host find each other
+ * (host_internal.h).
  *
- * Over an abstract socket: it leaves no file, and belongs to the host's network namespace. Its name is made from the job, which is
- * random and no other user's to know, and both sides check that the other is the same user. A donor sends: i32 rank, u32 size, then a msgpack list of variables.
+ * Over an abstract socket: it leaves no file, and belongs to the host's network namespace. Its name
+ * is made from the job, which is random and no other user's to know, and both sides check that the
+ * other is the same user. A donor sends: i32 rank, u32 size, then a msgpack list of variables.
  */
 #include <errno.h>
 #include <poll.h>
@@ -14,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/shared.h"
 #include "base/clock.h"
 #include "train/remote/host_internal.h"
 
@@ -98,7 +101,7 @@ static bool take_donation(host_agent *self, int fd, int slot, uint64_t deadline)
         return false;
     void *bytes = malloc(head.size + 1u);
     bool fine = bytes && read_all(fd, bytes, head.size, deadline) &&
-                uni_msgpack_read(&worker->variables, bytes, head.size, NULL) == 0;
+                uni__msgpack_read(&worker->variables, bytes, head.size, NULL) == 0;
     free(bytes);
     worker->rank = head.rank;
     worker->donor = fine ? fd : -1;
@@ -167,7 +170,7 @@ int host_donate(host_agent *self)
     void *bytes = NULL;
     size_t size = 0;
     char byte;
-    if (uni_msgpack_write(&bytes, &size, mine, NULL) < 0)
+    if (uni__msgpack_write(&bytes, &size, mine, NULL) < 0)
         return 1;
     donation head = { .rank = self->launched.rank, .size = (uint32_t)size };
     bool sent = send(fd, &head, sizeof head, MSG_NOSIGNAL) == (ssize_t)sizeof head;

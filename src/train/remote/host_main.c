@@ -1,8 +1,11 @@
 /*
- * host_main.c - the program unisono-host: the agent of a run on one of its hosts (the design is in host_internal.h).
+ * host_main.c - the program unisono-host: the agent of a run on one of its hosts (the design is in
+ * host_internal.h).
  *
- * Started by mpirun or srun, never by hand. Where the controller listens and its public key come in the environment; the agent makes a key pair of its own and
- * announces the public half on its standard output (group/keyring.h). It ends, with every worker below it, when the controller says so or the link to it is gone.
+ * Started by mpirun or srun, never by hand. Where the controller listens and its public key come in
+ * the environment; the agent makes a key pair of its own and announces the public half on its
+ * standard output (group/keyring.h). It ends, with every worker below it, when the controller says
+ * so or the link to it is gone.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -34,7 +37,8 @@ void host_over(host_agent *self, int exit_code)
     pthread_mutex_unlock(&self->lock);
 }
 
-/* A port of this host for a rank's framework; TensorFlow joins by SO_REUSEPORT, PyTorch by SO_REUSEADDR (train/environment.c). 0: none. */
+/* A port of this host for a rank's framework; TensorFlow joins by SO_REUSEPORT, PyTorch by
+ * SO_REUSEADDR (train/environment.c). 0: none. */
 int host_hold_port(host_agent *self, const char *address)
 {
     struct sockaddr_in where = { .sin_family = AF_INET };
@@ -190,6 +194,7 @@ static int work(host_agent *self, uni_error *err)
     uni__host host;
     uni__host_look(&host);
     self->cpus = host.cpus;
+    self->memory = (double)host.memory;
     self->num_workers = self->launched.local_size;
     self->workers = calloc((size_t)self->num_workers, sizeof *self->workers);
     if (!self->workers)
@@ -214,23 +219,11 @@ void host_tidy(const host_agent *self)
         uni__launcher_remove_session(uni__launcher_session());
 }
 
-/* Its end is news for the controller (host_check_parent). */
-static void remember_parent(host_agent *self)
-{
-    char path[64], *name = NULL;
-    size_t size = 0;
-    self->parent = getppid();
-    snprintf(path, sizeof path, "/proc/%d/comm", self->parent);
-    bool known = uni__read_file(&name, &size, path, 4096, NULL) == 0;
-    snprintf(self->parent_name, sizeof self->parent_name, "%.*s",
-             known ? (int)strcspn(name, "\n") : 6, known ? name : "daemon");
-    free(name);
-}
-
 static void not_meant_for_us(int number) {}
 
-/* When the process of a rank ends without MPI_Finalize, Hydra tells the others of its host by SIGUSR1, which would be their end. Who ended is the agent's to say.
- * A function and not SIG_IGN: that would stay with the workers. */
+/* When the process of a rank ends without MPI_Finalize, Hydra tells the others of its host by
+ * SIGUSR1, which would be their end. Who ended is the agent's to say. A function and not SIG_IGN:
+ * that would stay with the workers. */
 static void overhear_hydra(void)
 {
     struct sigaction action = { .sa_handler = not_meant_for_us, .sa_flags = SA_RESTART };
@@ -246,7 +239,7 @@ int main(void)
     if (join && strncmp(join, "check:", 6) == 0)
         return host_check(join);
     overhear_hydra();
-    remember_parent(&self);
+    uni__launcher_daemon_find(&self.daemon); /* its end is news for the controller */
     int status = look_around(&self, &err);
     if (status == 0 && self.launched.local_rank > 0)
         return host_donate(&self);

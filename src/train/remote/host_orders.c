@@ -1,5 +1,6 @@
 /*
- * host_orders.c - from the controller to the workers of a host: who it is, what to start, what to hand on to them, words for their pages (group/remote.h).
+ * host_orders.c - from the controller to the workers of a host: who it is, what to start, what to
+ * hand on to them, words for their pages (group/remote.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/shared.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "train/remote/host_internal.h"
@@ -23,7 +25,8 @@ static bool token_is_there(const char *path, const char *token, int rank)
     return same;
 }
 
-/* The files' hashes: hosts with other contents under the same name are found before anything is started. */
+/* The files' hashes: hosts with other contents under the same name are found before anything is
+ * started. */
 static uni_value *hash_files(const uni_value *paths)
 {
     uni_value *hashes = uni_value_list();
@@ -52,14 +55,10 @@ static void take_welcome(host_agent *self, const uni_value *welcome)
         host_over(self, 1);
         return;
     }
-    uni_value *answer = uni_value_dict();
-    int status = uni_dict_take(answer, "shared", uni_value_bool(self->shares_storage));
-    status |= uni_dict_take(answer, "scratch", uni_value_string(self->scratch));
-    status |= uni_dict_take(answer, "program", hash_files(uni_dict_get(welcome, "program")));
-    if (status == 0)
-        host_say_value(self, UNI__REMOTE_PROBED, answer);
-    else
-        uni_value_free(answer);
+    host_say_value(self, UNI__REMOTE_PROBED,
+                   UNI__DICT({ "shared", uni_value_bool(self->shares_storage) },
+                             { "scratch", uni_value_string(self->scratch) },
+                             { "program", hash_files(uni_dict_get(welcome, "program")) }));
 }
 
 /* The controller's environment, with what the launcher made for this rank here. */
@@ -100,7 +99,7 @@ static void take_spawn(host_agent *self, int slot, const uni_value *order)
                          .environment = environment,
                          .cwd = uni_dict_get_string(order, "cwd", ""),
                          .log = log,
-                         .memory = (uint64_t)uni_dict_get_int(order, "memory", 0) };
+                         .address_space = (uint64_t)uni_dict_get_int(order, "address_space", 0) };
     if (!environment || uni__group_spawn(self->group, &spawn, &err) < 0)
         host_spawn_failed(self, slot, environment ? err.message : "no memory");
     uni_value_free(environment);
@@ -196,7 +195,7 @@ static void on_frame(void *context, uni__link *link, int type, const uint8_t *pa
     if (type == UNI__REMOTE_KILL_ALL) {
         uni__group_kill_all(self->group);
     } else if (type == UNI__REMOTE_WELCOME || type == UNI__REMOTE_SPAWN) {
-        if (uni_msgpack_read(&message, payload, size, NULL) < 0)
+        if (uni__msgpack_read(&message, payload, size, NULL) < 0)
             return;
         if (type == UNI__REMOTE_WELCOME)
             take_welcome(self, message);
@@ -217,16 +216,16 @@ static void on_ready(void *context, uni__link *link)
     gethostname(own, sizeof own - 1);
     if (!name)
         name = getenv("PMIX_HOSTNAME");
-    uni_value *hello = uni_value_dict(), *ranks = uni_value_list(), *ports = uni_value_list();
-    int status = uni_dict_take(hello, "host", uni_value_string(name ? name : own));
+    uni_value *ranks = uni_value_list(), *ports = uni_value_list();
+    int status = 0;
     for (int i = 0; i < self->num_workers; i++) {
         status |= uni_list_take(ranks, uni_value_int(self->workers[i].rank));
         status |= uni_list_take(ports, uni_value_int(host_hold_port(self, uni__link_own(link))));
     }
-    status |= uni_dict_take(hello, "ranks", ranks);
-    status |= uni_dict_take(hello, "ports", ports);
-    status |= uni_dict_take(hello, "cpus", uni_value_float(self->cpus));
-    if (status == 0)
+    uni_value *hello = UNI__DICT(
+        { "host", uni_value_string(name ? name : own) }, { "ranks", ranks }, { "ports", ports },
+        { "cpus", uni_value_float(self->cpus) }, { "memory", uni_value_float(self->memory) });
+    if (status == 0 && hello)
         host_say_value(self, UNI__REMOTE_HELLO, hello);
     else
         host_over(self, 1);

@@ -1,18 +1,16 @@
 /*
- * host_relay.c - from the workers of a host to the controller: what each says is handed on, the words of the pages are kept alike (group/remote.h). The other way is
- * host_orders.c.
+ * host_relay.c - from the workers of a host to the controller: what each says is handed on, the
+ * words of the pages are kept alike (group/remote.h). The other way is host_orders.c.
  *
- * Descriptors cannot leave the host: what a worker passes to a rank of the same host is delivered here; its snapshot buffers are mapped here, and their
- * contents sent when a checkpoint speaks of them.
+ * Descriptors cannot leave the host: what a worker passes to a rank of the same host is delivered
+ * here; its snapshot buffers are mapped here, and their contents sent when a checkpoint speaks of
+ * them.
  */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "base/shared.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "train/remote/host_internal.h"
@@ -32,7 +30,7 @@ void host_say_value(host_agent *self, int type, uni_value *message)
 {
     void *bytes = NULL;
     size_t size = 0;
-    if (message && uni_msgpack_write(&bytes, &size, message, NULL) == 0)
+    if (message && uni__msgpack_write(&bytes, &size, message, NULL) == 0)
         host_say(self, -1, type, bytes, size);
     free(bytes);
     uni_value_free(message);
@@ -93,21 +91,6 @@ int host_slot_of(const host_agent *self, int rank)
     return -1;
 }
 
-static void take_snapshot(host_worker *worker, int number, int fd)
-{
-    struct stat info;
-    int seals = fcntl(fd, F_GET_SEALS);
-    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &info) < 0 || info.st_size <= 0)
-        return;
-    void *memory = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED)
-        return;
-    if (worker->snapshots[number].memory)
-        munmap(worker->snapshots[number].memory, worker->snapshots[number].size);
-    worker->snapshots[number].memory = memory;
-    worker->snapshots[number].size = (size_t)info.st_size;
-}
-
 /* With its descriptor, to a worker of this host. */
 static void deliver(host_agent *self, int from, const uni__wire_frame *frame)
 {
@@ -130,14 +113,12 @@ static void deliver(host_agent *self, int from, const uni__wire_frame *frame)
     free(copy);
 }
 
-static void on_channel(void *context, int slot, uni__wire_frame *frame)
+static void on_mail(void *context, int slot, const uni__wire_frame *frame)
 {
     host_agent *self = context;
     int32_t type = frame->type;
     uint8_t head[8];
-    if (frame->num_fds > 0 && type >= 1 && type <= UNI__SNAPSHOT_SLOTS) {
-        take_snapshot(&self->workers[slot], type - 1, frame->fds[0]);
-    } else if (frame->num_fds > 0) {
+    if (frame->num_fds > 0) {
         deliver(self, slot, frame);
     } else if (self->link) {
         int32_t rank = self->workers[slot].rank;
@@ -155,7 +136,18 @@ static void on_broken(void *context, int slot, const char *sentence)
 
 static void on_line(void *context, int slot, const char *line, size_t size)
 {
-    host_say(context, slot, UNI__REMOTE_LINE, line, line ? size : 0);
+    host_agent *self = context;
+    /* Only the last lines of a worker that has ended come while a checkpoint is on its way. */
+    if (self->link && self->workers[slot].transfer.active) {
+        host_transfer_pump(self);
+        uni__link_flush_all(self->group);
+        host_transfer_pump(self);
+    }
+    if (self->workers[slot].transfer.active)
+        uni__warn("a report of rank %d is lost: it ended while its checkpoint was being sent",
+                  self->workers[slot].rank);
+    else if (!line || !host_transfer_begin_line(self, slot, line, size))
+        host_say(self, slot, UNI__REMOTE_LINE, line, line ? size : 0);
 }
 
 static void on_exited(void *context, int slot, const uni__exit *how)
@@ -168,8 +160,9 @@ static void on_exited(void *context, int slot, const uni__exit *how)
     while (self->link && self->workers[slot].transfer.active) {
         host_transfer_pump(self);
         uni__link_flush_all(self->group);
+        /* the network is slower than that: it goes on behind the exit, and is given up */
         if (self->workers[slot].transfer.active)
-            break; /* the network is slower than that: it goes on behind the exit, and is given up */
+            break;
         uni__group_drain(self->group, slot);
     }
     host_say_words(self, slot, true);
@@ -181,11 +174,6 @@ static void on_stopped(void *context, int slot, bool stopped)
 {
     int32_t number = stopped;
     host_say(context, slot, UNI__REMOTE_STOPPED, &number, sizeof number);
-}
-
-static void on_silent(void *context, int slot, double seconds)
-{
-    /* The controller sees the same heartbeats, and decides. */
 }
 
 static void on_all_dead(void *context, int left)
@@ -252,13 +240,14 @@ static void on_tick(void *context)
 
 void host_check_parent(host_agent *self)
 {
-    if (self->orphaned || self->parent <= 1 || getppid() == self->parent || !self->link)
+    if (self->orphaned || !self->link || !uni__launcher_daemon_is_gone(&self->daemon))
         return;
     self->orphaned = true;
-    host_say(self, -1, UNI__REMOTE_ORPHANED, self->parent_name, strlen(self->parent_name));
+    host_say(self, -1, UNI__REMOTE_ORPHANED, self->daemon.name, strlen(self->daemon.name));
 }
 
-/* Whether SIGTERM is a wish to stop or the launcher's own trouble is the controller's to say. A second one ends this host. */
+/* Whether SIGTERM is a wish to stop or the launcher's own trouble is the controller's to say. A
+ * second one ends this host. */
 static void on_signalled(void *context, int number)
 {
     host_agent *self = context;
@@ -274,12 +263,11 @@ const uni__group_events host_group_events = {
     .spawned = on_spawned,
     .spawn_failed = host_spawn_failed,
     .message = on_message,
-    .channel = on_channel,
+    .mail = on_mail,
     .broken = on_broken,
     .line = on_line,
     .exited = on_exited,
     .stopped = on_stopped,
-    .silent = on_silent,
     .all_dead = on_all_dead,
     .agent_lost = on_agent_lost,
     .drained = on_drained,

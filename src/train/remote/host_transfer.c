@@ -1,19 +1,20 @@
 /*
- * host_transfer.c - checkpoints and logs from a host to the controller's storage, and files the other way.
+ * host_transfer.c - checkpoints and logs from a host to the controller's storage, and files the
+ * other way.
  *
- * A snapshot buffer (or, where the host does not see the storage, a directory) goes in pieces between all other frames, so that heartbeats
- * and other ranks' reports do not wait for it. The rank's ring is held meanwhile: what it says after its checkpoint comes after it.
+ * A snapshot buffer (or, where the host does not see the storage, a directory) goes in pieces
+ * between all other frames, so that heartbeats and other ranks' reports do not wait for it. The
+ * rank's ring is held meanwhile: what it says after its checkpoint comes after it.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/shared.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "train/remote/host_internal.h"
 
@@ -22,6 +23,7 @@
 
 static void free_transfer(host_transfer *transfer)
 {
+    uni__region_unref(transfer->region);
     uni_value_free(transfer->files);
     free(transfer->directory);
     free(transfer->message);
@@ -33,12 +35,6 @@ static void free_transfer(host_transfer *transfer)
 void host_worker_forget(host_worker *worker)
 {
     free_transfer(&worker->transfer);
-    for (int i = 0; i < UNI__SNAPSHOT_SLOTS; i++) {
-        if (worker->snapshots[i].memory)
-            munmap(worker->snapshots[i].memory, worker->snapshots[i].size);
-        worker->snapshots[i].memory = NULL;
-        worker->snapshots[i].size = 0;
-    }
     free(worker->parts);
     worker->parts = NULL;
     worker->parts_size = 0;
@@ -57,46 +53,75 @@ static int note_file(void *context, const char *relative, const char *full, uint
     return uni_list_take(context, uni_value_string(relative));
 }
 
+/* What is said comes behind what it speaks of. */
+static void begin(host_agent *self, int slot, int type, const void *message, size_t size)
+{
+    host_transfer *transfer = &self->workers[slot].transfer;
+    transfer->message = malloc(size);
+    if (transfer->message)
+        memcpy(transfer->message, message, size);
+    transfer->message_size = transfer->message ? size : 0;
+    transfer->message_type = type;
+    uni__group_hold(self->group, slot, true);
+    host_transfer_pump(self);
+}
+
+static void list_directory(host_worker *worker, const char *path)
+{
+    host_transfer *transfer = &worker->transfer;
+    uni_error err = { 0 };
+    transfer->directory = strdup(path);
+    transfer->files = uni_value_list();
+    if (uni__walk_files(path, note_file, transfer->files, &err) < 0)
+        uni__warn("a checkpoint of rank %d is not sent whole: %s", worker->rank, err.message);
+}
+
 bool host_transfer_begin(host_agent *self, int slot, int type, const uint8_t *payload, size_t size)
 {
     host_worker *worker = &self->workers[slot];
     host_transfer *transfer = &worker->transfer;
     uni_value *message = NULL;
-    uni_error err = { 0 };
-    if (type != UNI__SAYS_CHECKPOINT || uni_msgpack_read(&message, payload, size, NULL) < 0)
+    if (type != UNI__SAYS_CHECKPOINT || uni__msgpack_read(&message, payload, size, NULL) < 0)
         return false;
     const char *path = uni_dict_get_string(message, "path", NULL);
     int64_t number = uni_dict_get_int(message, "slot", -1),
             bytes = uni_dict_get_int(message, "size", -1);
-    bool needed =
-        path ? !self->shares_storage : number >= 0 && number < UNI__SNAPSHOT_SLOTS && bytes > 0;
-    if (needed && !path) {
-        if ((size_t)bytes > worker->snapshots[number].size)
-            uni__group_pull(self->group, slot);
-        needed = (size_t)bytes <= worker->snapshots[number].size;
-    }
-    *transfer = (host_transfer){ .active = needed, .fd = -1 };
+    uni__region *region = path ? NULL : uni__group_snapshot(self->group, slot, number, bytes);
+    bool needed = path ? !self->shares_storage : region != NULL;
+    *transfer = (host_transfer){ .active = needed, .region = region, .fd = -1 };
     if (needed && path) {
-        transfer->directory = strdup(path);
-        transfer->files = uni_value_list();
-        if (uni__walk_files(path, note_file, transfer->files, &err) < 0)
-            uni__warn("a checkpoint of rank %d is not sent whole: %s", worker->rank, err.message);
+        list_directory(worker, path);
     } else if (needed) {
-        transfer->memory = worker->snapshots[number].memory;
         transfer->slot = (int)number;
         transfer->size = (uint64_t)bytes;
     }
     uni_value_free(message);
-    if (!needed)
+    if (needed)
+        begin(self, slot, type, payload, size);
+    return needed;
+}
+
+/* A directory that `unisono report` staged where the controller does not see it, or that a line
+ * names: a path of this host. */
+bool host_transfer_begin_line(host_agent *self, int slot, const char *line, size_t size)
+{
+    host_worker *worker = &self->workers[slot];
+    uni_value *parsed = NULL;
+    if (!memmem(line, size, "\"staged\"", 8) && !memmem(line, size, "\"checkpoint\"", 12))
         return false;
-    transfer->message = malloc(size);
-    if (transfer->message)
-        memcpy(transfer->message, payload, size);
-    transfer->message_size = transfer->message ? size : 0;
-    transfer->message_type = type;
-    uni__group_hold(self->group, slot, true);
-    host_transfer_pump(self);
-    return true;
+    if (uni__json_read_python(&parsed, line, size, NULL) < 0)
+        return false; /* the controller says so */
+    const char *staged = uni_dict_get_string(parsed, "staged", NULL),
+               *path = staged ? staged : uni_dict_get_string(parsed, "checkpoint", NULL);
+    bool needed = path && uni_dict_get(parsed, "metrics") && !(staged && self->shares_storage);
+    if (needed) {
+        worker->transfer = (host_transfer){ .active = true, .fd = -1, .keep = !staged };
+        list_directory(worker, path);
+    }
+    uni_value_free(parsed);
+    if (needed)
+        begin(self, slot, -1, line, size);
+    return needed;
 }
 
 static bool send_region(host_agent *self, int slot, host_transfer *transfer)
@@ -110,7 +135,7 @@ static bool send_region(host_agent *self, int slot, host_transfer *transfer)
     memcpy(head.offset, &transfer->offset, sizeof head.offset);
     memcpy(head.total, &transfer->size, sizeof head.total);
     uni__link_send(self->link, UNI__REMOTE_REGION, &head, sizeof head,
-                   transfer->memory + transfer->offset, part);
+                   (const uint8_t *)transfer->region->memory + transfer->offset, part);
     transfer->offset += part;
     return transfer->offset == transfer->size;
 }
@@ -167,13 +192,17 @@ void host_transfer_pump(host_agent *self)
         host_transfer *transfer = &self->workers[slot].transfer;
         bool done = false;
         while (transfer->active && !done && uni__link_queued(self->link) < QUEUE_BYTES)
-            done = transfer->memory ? send_region(self, slot, transfer)
+            done = transfer->region ? send_region(self, slot, transfer)
                                     : send_piece_of_file(self, slot, transfer);
         if (!done)
             continue;
-        host_say_message(self, slot, transfer->message_type, transfer->message,
-                         transfer->message_size);
-        if (transfer->directory && uni__remove_tree(transfer->directory, NULL) < 0)
+        if (transfer->message_type < 0)
+            host_say(self, slot, UNI__REMOTE_LINE, transfer->message, transfer->message_size);
+        else
+            host_say_message(self, slot, transfer->message_type, transfer->message,
+                             transfer->message_size);
+        if (transfer->directory && !transfer->keep &&
+            uni__remove_tree(transfer->directory, NULL) < 0)
             uni__warn("%s could not be removed", transfer->directory);
         transfer->active = false;
         free_transfer(transfer);

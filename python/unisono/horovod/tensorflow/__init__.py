@@ -7,7 +7,7 @@ from typing import Any, Sequence
 import tensorflow as tf
 
 from unisono.horovod import _core, _keras_optimizer, _numpy, _tensorflow
-from unisono.horovod._core import *  # noqa: F401,F403
+from unisono.horovod._core import *  # noqa: F403
 from unisono.horovod._core import Average, ReduceOp, Sum, check_process_set, choose_op
 from unisono.horovod._keras_callbacks import broadcast_variables  # noqa: F401
 from unisono.horovod._tensorflow import Compression
@@ -188,6 +188,6 @@ def __getattr__(name: str) -> Any:
 
     if name == "keras":
         return importlib.import_module("unisono.horovod.tensorflow.keras")
-    from unisono._missing import complain
+    from unisono.extend import complain
 
     return complain("unisono.horovod.tensorflow", name)

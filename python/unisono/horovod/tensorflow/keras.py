@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from unisono.horovod import _core, _keras_callbacks, _keras_optimizer
-from unisono.horovod._core import *  # noqa: F401,F403
-from unisono.horovod._keras_callbacks import broadcast_variables  # noqa: F401
+from unisono.horovod._core import *  # noqa: F403
+from unisono.horovod._keras_callbacks import broadcast_variables
 from unisono.horovod.tensorflow import Compression, DistributedOptimizer, allgather, allreduce, broadcast, reducescatter  # noqa: F401
 
 callbacks = _keras_callbacks.callbacks_for(tf.keras, __name__ + ".callbacks")
@@ -34,6 +34,6 @@ def load_model(filepath: Any, custom_optimizers: Any = None, custom_objects: Any
 
 
 def __getattr__(name: str) -> Any:
-    from unisono._missing import complain
+    from unisono.extend import complain
 
     return complain("unisono.horovod.tensorflow.keras", name)

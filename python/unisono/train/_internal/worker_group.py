@@ -1,5 +1,5 @@
 """ray.train._internal.worker_group: the name that a Backend's hooks give as a type."""
 
-from unisono.train._hooks import BackendWorkerGroup as WorkerGroup  # noqa: F401
+from unisono.train._hooks import BackendWorkerGroup as WorkerGroup
 
 __all__ = ["WorkerGroup"]

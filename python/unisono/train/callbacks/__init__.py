@@ -26,8 +26,8 @@ __all__ = ["TrainingCallback", "PrintCallback", "JsonLoggerCallback", "TBXLogger
 class TrainingCallback:
     """Base of callbacks. Override start_training, handle_result, finish_training."""
 
-    results_preprocessor = None
-    RESERVED_KEYS = {}
+    results_preprocessor: Any = None
+    RESERVED_KEYS: Any = {}
 
     def start_training(self, logdir: Any, config: dict[str, Any] | None, **info: Any) -> None:
         """Called once before the first report."""
@@ -53,7 +53,8 @@ class TrainCallbackLogdirManager:
 
     def __init__(self, logdir: Any = None, create_logdir: bool = True):
         self._logdir = None if logdir is None else Path(logdir)
-        self._default, self._create = None, create_logdir
+        self._default: Path | None = None
+        self._create = create_logdir
 
     def setup_logdir(self, default_logdir: Any) -> Path:
         """The directory to use when none was given; makes it."""
@@ -205,6 +206,13 @@ def sinks_and_own(callbacks: Any) -> tuple[list[Any], list[TrainingCallback]]:
     return [callback._sink() for callback in callbacks if isinstance(callback, _LOGGERS)], [each for each in callbacks if type(each) not in _LOGGERS]
 
 
+def begin(callbacks: Any, run_dir: Any) -> None:
+    """The loggers among them learn the run's directory."""
+    for callback in callbacks:
+        if isinstance(callback, _LOGGERS):
+            callback._began(run_dir)
+
+
 def feed(callbacks: list[TrainingCallback], results: list[dict[str, Any]]) -> None:
     """One report of all workers, to every callback."""
     for callback in callbacks:
@@ -212,13 +220,13 @@ def feed(callbacks: list[TrainingCallback], results: list[dict[str, Any]]) -> No
 
 
 def finish(callbacks: list[TrainingCallback], failed: bool) -> None:
-    """finish_training of all of them. The first exception is raised, after the others have had their turn; it does not hide the run's own."""
-    under_way, first = sys.exc_info()[1], None
+    """finish_training of all of them. The first exception is raised, after the others have had their turn; it does not hide that of a run that failed."""
+    first = None
     for callback in callbacks:
         try:
             callback.finish_training(error=failed)
         except Exception as error:
-            if first is None and under_way is None:
+            if first is None and not failed:
                 first = error
             else:
                 traceback.print_exc()

@@ -19,21 +19,21 @@ class TensorflowCheckpoint(Checkpoint):
     """from_model(model), from_h5(file) or from_saved_model(directory); get_model() is the model again."""
 
     @classmethod
-    def _of(cls, source: str, name: str) -> "TensorflowCheckpoint":
+    def _of(cls, source: str, name: str) -> TensorflowCheckpoint:
         folder = tempfile.mkdtemp(prefix="checkpoint_")
         target = os.path.join(folder, name)
         shutil.copytree(source, target) if os.path.isdir(source) else shutil.copy2(source, target)
         return cls(folder)
 
     @classmethod
-    def from_model(cls, model: Any, *, preprocessor: Any = None) -> "TensorflowCheckpoint":
+    def from_model(cls, model: Any, *, preprocessor: Any = None) -> TensorflowCheckpoint:
         """The whole model, so that get_model needs nothing else."""
         folder = tempfile.mkdtemp(prefix="checkpoint_")
         model.save(os.path.join(folder, _KERAS))
         return cls(folder)._with(preprocessor)
 
     @classmethod
-    def from_h5(cls, file_path: Any, *, preprocessor: Any = None) -> "TensorflowCheckpoint":
+    def from_h5(cls, file_path: Any, *, preprocessor: Any = None) -> TensorflowCheckpoint:
         """An .h5 file that Keras wrote."""
         path = os.fspath(file_path)
         if not os.path.isfile(path) or not path.endswith(".h5"):
@@ -41,7 +41,7 @@ class TensorflowCheckpoint(Checkpoint):
         return cls._of(path, _H5)._with(preprocessor)
 
     @classmethod
-    def from_saved_model(cls, dir_path: Any, *, preprocessor: Any = None) -> "TensorflowCheckpoint":
+    def from_saved_model(cls, dir_path: Any, *, preprocessor: Any = None) -> TensorflowCheckpoint:
         """A SavedModel directory."""
         path = os.fspath(dir_path)
         if not os.path.isfile(os.path.join(path, "saved_model.pb")):

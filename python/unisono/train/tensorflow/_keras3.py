@@ -6,12 +6,13 @@ do not have. Both are put right for this strategy only, here in the worker, and 
 are those of tf_keras and of one process (tests/python/test_keras3.py).
 """
 
-import importlib.machinery
 import sys
+
+from unisono._imported import when_imported
 
 TRAINER = "keras.src.backend.tensorflow.trainer"
 _REMEDY = "import unisono.train.tensorflow before tensorflow, or set TF_USE_LEGACY_KERAS=1: tf_keras can"
-_told = []
+_told: list[str] = []
 
 
 def _refuse(model):
@@ -85,29 +86,6 @@ def _change(trainer):
     trainer.reduce_per_replica = _reducer(trainer, trainer.reduce_per_replica)
 
 
-class _Finder:
-    """Waits for the module: importing Keras here would cost workers that never use it seconds."""
-
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name != TRAINER:
-            return None
-        sys.meta_path.remove(_Finder)
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec is not None:
-            load = spec.loader.exec_module
-
-            def exec_module(module):
-                load(module)
-                _change(module)
-
-            spec.loader.exec_module = exec_module
-        return spec
-
-
 def put_right() -> None:
     """Before the train function, once in a process."""
-    if TRAINER in sys.modules:
-        _change(sys.modules[TRAINER])
-    else:
-        sys.meta_path.insert(0, _Finder)
+    when_imported(TRAINER, _change)

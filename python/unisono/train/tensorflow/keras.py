@@ -58,7 +58,7 @@ class _Reporter:
             return
         logs = logs or {}
         if self._metrics is None:
-            metrics = {key: value for key, value in logs.items()}
+            metrics = dict(logs.items())
         else:
             missing = [name for name in self._metrics.values() if name not in logs]
             if missing:
@@ -73,17 +73,18 @@ class _Reporter:
 
 
 def _hook(event):
-    if "batch" in event or "epoch" in event:
-        def call(self, index, logs=None):
-            self._handle(event, logs)
-    else:
-        def call(self, logs=None):
-            self._handle(event, logs)
+    def of_run(self, logs=None):
+        self._handle(event, logs)
+
+    def of_step(self, index, logs=None):
+        self._handle(event, logs)
+
+    call = of_step if "batch" in event or "epoch" in event else of_run
     call.__name__ = "on_" + event
     return call
 
 
-def make_report_callback(base: float) -> Any:
+def make_report_callback(base: type) -> Any:
     """The class on a Keras's own Callback (unisono.keras has one, too)."""
 
     def __init__(self, checkpoint_on="epoch_end", report_metrics_on="epoch_end", metrics=None):

@@ -18,7 +18,7 @@ class TorchCheckpoint(Checkpoint):
     """from_state_dict(state) or from_model(model): the model's state_dict is stored, as data; get_model(model) puts it into a model."""
 
     @classmethod
-    def from_state_dict(cls, state_dict: Any, *, preprocessor: Any = None) -> "TorchCheckpoint":
+    def from_state_dict(cls, state_dict: Any, *, preprocessor: Any = None) -> TorchCheckpoint:
         """The weights of a state_dict."""
         import torch
 
@@ -27,7 +27,7 @@ class TorchCheckpoint(Checkpoint):
         return cls(folder)._with(preprocessor)
 
     @classmethod
-    def from_model(cls, model: Any, *, preprocessor: Any = None) -> "TorchCheckpoint":
+    def from_model(cls, model: Any, *, preprocessor: Any = None) -> TorchCheckpoint:
         """Its state_dict (a model is code; pickling that is not offered)."""
         return cls.from_state_dict(model.state_dict(), preprocessor=preprocessor)
 

@@ -98,7 +98,8 @@ class OptunaSearch(Searcher):
             raise ImportError("OptunaSearch needs optuna, which is not installed: pip install optuna") from None
         super().__init__(metric, mode)
         self.space, self.sampler, self.seed = space, sampler, seed
-        self.points, self.study, self.trials = points_to_evaluate or [], None, {}
+        self.points, self.study = points_to_evaluate or [], None  # type: Any, Any
+        self.trials: dict[str, Any] = {}
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any] | None) -> Any:
         """Metric, mode and space, from the Tuner."""

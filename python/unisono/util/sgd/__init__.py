@@ -1,5 +1,7 @@
 """RaySGD: TFTrainer. The newer way is unisono.train."""
 
+from unisono.extend import complain
+
 __all__ = ["tf"]
 
 
@@ -8,6 +10,4 @@ def __getattr__(name):
 
     if name == "tf":
         return importlib.import_module("unisono.util.sgd.tf")
-    from unisono._missing import complain
-
     return complain("unisono.util.sgd", name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unisono import _session
+from unisono import train
 
 
 def validation_stats(model: Any, data: Any, options: Any) -> Any:
@@ -22,7 +22,7 @@ class Replica:
         import tensorflow as tf
 
         self.asked, self.config = asked, asked["config"]
-        self.size, self.epoch = _session.world_size(), 0
+        self.size, self.epoch = train.world_size(), 0
         self.strategy = tf.distribute.MultiWorkerMirroredStrategy() if self.size > 1 else None
         self.train_data, self.test_data = asked["data_creator"](self.config)
         self._build()
@@ -37,7 +37,7 @@ class Replica:
     def _options(self, name):
         """fit_config or evaluate_config; only rank 0 talks when there are several."""
         options = dict(self.config.get(name) or {})
-        options.setdefault("verbose", bool(self.asked["verbose"]) if self.size == 1 or _session.world_rank() == 0 else 0)
+        options.setdefault("verbose", bool(self.asked["verbose"]) if self.size == 1 or train.world_rank() == 0 else 0)
         options["verbose"] = int(options["verbose"])
         return options
 
@@ -58,11 +58,34 @@ class Replica:
         """Epoch, weights and the optimizer's numbers."""
         return {"epoch": self.epoch, "weights": self.model.get_weights(), "optimizer_weights": self._optimizer_weights()}
 
-    def _optimizer_weights(self):
+    def _optimizer_variables(self):
         variables = getattr(self.model.optimizer, "variables", [])
-        return [variable.numpy() for variable in (variables() if callable(variables) else variables)]
+        return list(variables() if callable(variables) else variables)
+
+    def _optimizer_weights(self):
+        return [variable.numpy() for variable in self._optimizer_variables()]
+
+    def _build_optimizer(self):
+        """The variables that an optimizer makes in its first step."""
+        optimizer, trained = self.model.optimizer, self.model.trainable_variables
+        make = optimizer.build if hasattr(optimizer, "build") else optimizer._create_all_weights  # legacy ones of Keras 2
+        if self.strategy is None:
+            make(trained)
+        else:
+            with self.strategy.scope():
+                make(trained)
 
     def set_state(self, state: Any) -> None:
-        """What get_state gave, into the model."""
+        """What get_state gave, into a new model: an optimizer that has not made a step has no moments."""
+        self._build()
         self.epoch = state["epoch"]
         self.model.set_weights(state["weights"])
+        saved = state["optimizer_weights"]
+        if len(saved) > len(self._optimizer_variables()):
+            self._build_optimizer()
+        variables = self._optimizer_variables()
+        if len(saved) > len(variables):
+            raise ValueError("the state is of another optimizer: it has %d variables, and %s has %d"
+                             % (len(saved), type(self.model.optimizer).__name__, len(variables)))
+        for variable, value in zip(variables, saved):
+            variable.assign(value)

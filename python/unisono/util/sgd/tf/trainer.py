@@ -6,9 +6,7 @@ import logging
 import os
 from typing import Any
 
-from unisono import _codec, _driver, _key
-from unisono._arguments import strict_class
-from unisono._commands import Commands
+from unisono.extend import Commands, Group, check_backend, dumps, environment_of, loads_signed, strict_class, write_signed
 from unisono.util.sgd.tf import replica
 
 logger = logging.getLogger(__name__)
@@ -27,11 +25,11 @@ class TFTrainer:
         self.workers = list(range(num_replicas))
         # One replica is a plain model without TF_CONFIG; more are a cluster.
         backend = "tensorflow" if num_replicas > 1 else "none"
-        _driver.check_backend("tensorflow")
+        check_backend("tensorflow")
         # 1 is the default and asks for nothing: replicas share the CPUs.
         cpus = {} if num_cpus_per_worker == 1 else {"cpus_per_worker": float(num_cpus_per_worker)}
-        group = _driver.Group(backend, mode="v1", quiet=not verbose, num_workers=num_replicas, use_gpu=use_gpu, max_failures=-2, no_retry_errors=True,
-                              environment=_driver.environment_of("tensorflow") if backend == "none" else [],
+        group = Group(backend, mode="v1", quiet=not verbose, num_workers=num_replicas, use_gpu=use_gpu, max_failures=-2, no_retry_errors=True,
+                              environment=environment_of("tensorflow") if backend == "none" else [],
                               names={"cpus_per_worker": "num_cpus_per_worker", "workers": "replicas"}, **cpus)
         asked = {"model_creator": model_creator, "data_creator": data_creator, "config": self.config, "verbose": verbose}
         self._commands = Commands(group, lambda: replica.Replica(asked), fatal=True)
@@ -65,16 +63,12 @@ class TFTrainer:
 
     def save(self, checkpoint: Any) -> Any:
         """Writes the state to a file and returns its name. The file is a pickle with a MAC by your key."""
-        data = _codec.dumps(self._call("get_state", ranks=[0])[0])
-        path = os.path.abspath(os.fspath(checkpoint))
-        with open(path + ".new", "wb") as file:
-            file.write(_key.mac(data) + data)
-        os.replace(path + ".new", path)
+        write_signed(os.path.abspath(os.fspath(checkpoint)), dumps(self._call("get_state", ranks=[0])[0]))
         return checkpoint
 
     def restore(self, checkpoint: Any) -> None:
         """Reads what save wrote and hands it to all replicas; a file that was not written with your key is refused."""
-        self._call("set_state", _codec.loads_signed(os.fspath(checkpoint)))
+        self._call("set_state", loads_signed(os.fspath(checkpoint)))
 
     def shutdown(self) -> None:
         """Ends the workers."""

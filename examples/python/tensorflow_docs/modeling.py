@@ -1,0 +1,3 @@
+"""tensorflow_docs.modeling: EpochDots."""
+
+from unisono.keras.callbacks import EpochDots  # noqa: F401

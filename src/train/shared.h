@@ -1,0 +1,91 @@
+/*
+ * shared.h - what train shares with our other libraries, the command and the Python extension. Not
+ * installed: programs see include/unisono.
+ */
+#ifndef UNISONO_TRAIN_SHARED_H
+#define UNISONO_TRAIN_SHARED_H
+
+#include "base/compiler.h"
+#include <unisono/run.h>
+#include <unisono/session.h>
+#include <unisono/trainer.h>
+
+#define UNI__SESSION_KEY_SIZE 64
+/* UNI_EPERMISSION unless the run in this directory is yours alone: it, the directory of its name
+ * and its files belong to the effective user, are not writable by others and are not symbolic
+ * links, and other users cannot replace them in the storage directory. Functions that act on a
+ * run (resume, stop, remove) check this themselves; functions that only read do not. */
+UNI__SHARED UNI_MUST_USE int uni__run_check_owner(const char *dir, uni_error *err);
+/* Creates the directory STORAGE/NAME (an absolute path) for runs, with mode 0700, unless it
+ * exists. UNI_EPERMISSION if it does not belong to the effective user alone, is a link, or can
+ * be replaced by other users: STORAGE is writable by others and has no sticky bit. */
+UNI__SHARED UNI_MUST_USE int uni__run_make_place(const char *dir, uni_error *err);
+/* The attachment of the run's options, or NULL; borrowed. */
+UNI__SHARED const uni_value *uni__session_attachment(const uni_session *session);
+/* The same in two halves, for ranks that report one after the other: start returns immediately
+ * even in lockstep mode; wait returns once the driver has received the report. */
+UNI__SHARED UNI_MUST_USE int uni__session_report_start(uni_session *session,
+                                                       const uni_value *metrics,
+                                                       const uni_checkpoint_source *checkpoint,
+                                                       uni_error *err);
+UNI__SHARED UNI_MUST_USE int uni__session_report_wait(uni_session *session, uni_error *err);
+/* For iterators outside this library (Python, frameworks that read ahead): set the position that
+ * the next reports record under this name (a state as from uni_dataset_iterator_state, copied;
+ * NULL: none), and get the combined state of all ranks that the group resumes from (borrowed;
+ * NULL if there is none). */
+UNI__SHARED UNI_MUST_USE int uni__session_set_dataset_state(uni_session *session, const char *name,
+                                                            const uni_value *state, uni_error *err);
+UNI__SHARED const uni_value *uni__session_dataset_state(const uni_session *session,
+                                                        const char *name);
+/* Small messages between the processes of a run, forwarded by the controller: for rendezvous,
+ * not for the step. At most 32 KiB; keys shorter than 64 bytes. To one rank, or with -1 to all
+ * others; fd -1: none. A message to a rank that does not exist is lost. */
+UNI__SHARED UNI_MUST_USE int uni__session_send(uni_session *session, int to, const char *key,
+                                               const void *data, size_t size, int fd,
+                                               uni_error *err);
+/* The oldest message whose key begins with `prefix`, from any rank: returns 1, or 0 if none
+ * arrived within timeout_ms. The caller owns *fd (-1: none). */
+UNI__SHARED UNI_MUST_USE int uni__session_receive(uni_session *session, const char *prefix,
+                                                  int *from, char key[UNI__SESSION_KEY_SIZE],
+                                                  void *data, size_t capacity, size_t *size,
+                                                  int *fd, int timeout_ms, uni_error *err);
+/* The controller has given up this attempt, or is gone: stop waiting for other ranks. why gets a
+ * sentence. */
+UNI__SHARED bool uni__session_is_over(uni_session *session, char *why, size_t why_size);
+/* Number of processes with that role; see uni_session_role. */
+UNI__SHARED int uni__session_role_count(const uni_session *session, const char *role);
+/* Called around fork, for interpreters. Both are optional. */
+typedef struct uni__template_hooks {
+    void (*before_fork)(void *context);
+    void (*after_fork)(void *context, bool in_child);
+    void *context;
+} uni__template_hooks;
+/* In the template. Returns 0 when the other end of fd is closed: end the process. Returns 1 in
+ * each forked worker, whose environment, directory and standard descriptors are set: continue
+ * with uni__worker_serve. */
+UNI__SHARED UNI_MUST_USE int uni__template_run(int fd, const uni__template_hooks *hooks,
+                                               uni_error *err);
+/* From now on the workers that run functions come from the template at the other end of fd (a
+ * copy of it is kept; -1: none). Not during a run, and only for local workers. The template's
+ * environment should be what uni_trainer_plan shows: a worker's environment cannot change what
+ * was read while loading. */
+UNI__SHARED UNI_MUST_USE int uni__trainer_use_template(uni_trainer *trainer, int fd,
+                                                       uni_error *err);
+/* The worker's half of uni_main, for worker_program: programs whose functions are not C
+ * functions (the Python package). Claims the session of this process, calls `call` for every
+ * function that the controller names, and returns the exit code. UNI_ESTATE if this process is
+ * not such a worker. */
+typedef int (*uni__worker_call)(void *context, uni_session *session, const char *function,
+                                uni_value **result, uni_error *err);
+UNI__SHARED UNI_MUST_USE int uni__worker_serve(uni__worker_call call, void *context,
+                                               uni_error *err);
+/* Which rank had returned before the one that failed, in a sentence; or an empty string. */
+UNI__SHARED const char *uni__result_hint(const uni_result *result);
+UNI__SHARED bool uni__trainer_is_started(const uni_trainer *trainer);
+UNI__SHARED const char *uni__trainer_logdir(const uni_trainer *trainer); /* STORAGE/NAME */
+/* The absolute directory that `storage` names: NULL is UNISONO_RESULTS, otherwise
+ * ~/unisono_results; "file://" is removed, any other scheme is UNI_EUNSUPPORTED. It need not
+ * exist. The caller frees the string. */
+UNI__SHARED UNI_MUST_USE int uni__run_storage(char **out, const char *storage, uni_error *err);
+
+#endif

@@ -1,0 +1,232 @@
+/*
+ * ucx_test.c - what the transport over UCX promises beyond the contract: a killed rank is named within a second, the survivors close and meet again in
+ * the same processes, calls that differ are named on both sides, and what is sealed opens with its key only.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "comm/rendezvous.h"
+#include "harness.h"
+
+static const char *sum_of_ranks(rank *me, uni_comm *comm, int place, int size)
+{
+    enum { COUNT = 300001 };
+    float *data = malloc(COUNT * sizeof *data);
+    for (size_t i = 0; i < COUNT; i++)
+        data[i] = (float)(place + 1);
+    OK(uni_comm_all_reduce(comm, data, data, COUNT, UNI_F32, UNI_COMM_SUM, err));
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK(data[i] == (float)(size * (size + 1) / 2));
+    free(data);
+    return NULL;
+}
+
+static void run(const run_options *options, rank_function function)
+{
+    const char *wrong = run_ranks(options, function, NULL);
+    if (wrong)
+        fail_msg("%s", wrong);
+}
+
+/* ---- a killed rank ---- */
+
+/* Ranks 0 and 2 of three become ranks 0 and 1 of two, over a rendezvous of their own. */
+static const char *survive(rank *me)
+{
+    uni__rendezvous peers = uni__socket_mesh_rank(me->context, me->rank / 2);
+    uni_comm_close(me->comm);
+    me->comm = NULL;
+    OK(uni__comm_open_ucx(&me->comm, &peers, NULL, 2, 10000, err));
+    const char *wrong = sum_of_ranks(me, me->comm, me->rank / 2, 2);
+    if (wrong)
+        return wrong;
+    OK(uni_comm_finalize(me->comm, err));
+    return NULL;
+}
+
+static const char *killed_rank(rank *me)
+{
+    static float data[100000];
+    uni_error failure = { 0 };
+    CHECK(strcmp(uni_comm_info_of(me->comm)->transport, "ucx") == 0);
+    OK(uni_comm_barrier(me->comm, err));
+    if (me->rank == 1) {
+        usleep(200000);
+        kill(getpid(), SIGKILL);
+    }
+    uint64_t begun = uni__monotonic_ns();
+    int code = uni_comm_all_reduce(me->comm, data, data, 100000, UNI_F32, UNI_COMM_SUM, &failure);
+    double seconds = (double)(uni__monotonic_ns() - begun) * 1e-9 - 0.2;
+    if (code != UNI_EPEER || !strstr(failure.message, "rank 1 is gone") || seconds > 1)
+        return say(me, "rank %d: %s after %.3f s: %s", me->rank, uni_status_name(code), seconds,
+                   failure.message);
+    CHECK(uni_comm_barrier(me->comm, NULL) == UNI_EPEER);
+    return survive(me);
+}
+
+static void test_killed(void **state)
+{
+    uni__socket_mesh *mesh = NULL;
+    uni_error failure = { 0 };
+    assert_int_equal(uni__socket_mesh_new(&mesh, 2, &failure), 0);
+    run(&(run_options){ .transport = "ucx", .size = 3, .may_die = true, .context = mesh },
+        killed_rank);
+    uni__socket_mesh_free(mesh);
+}
+
+/* ---- calls that differ ---- */
+
+typedef struct difference {
+    uni_dtype dtype;
+    size_t count;
+    uni_comm_op op;
+    const char *words;
+} difference;
+
+static const char *differing_rank(rank *me)
+{
+    static double data[400000];
+    const difference *it = me->context;
+    uni_error failure = { 0 };
+    bool odd = me->rank == 1;
+    int code = odd && !it->op ? uni_comm_barrier(me->comm, &failure)
+                              : uni_comm_all_reduce(me->comm, data, data, odd ? it->count : 200000,
+                                                    odd ? it->dtype : UNI_F32,
+                                                    odd ? it->op : UNI_COMM_SUM, &failure);
+    if (code != UNI_EMISMATCH || !strstr(failure.message, it->words) ||
+        !strstr(failure.message, "sum of 200000 float32"))
+        return say(me, "rank %d: %s: %s", me->rank, uni_status_name(code), failure.message);
+    return NULL;
+}
+
+static void test_differing(void **state)
+{
+    static difference all[] = {
+        { UNI_F32, 100000, UNI_COMM_SUM, "rank 1 calls all_reduce(sum of 100000 float32)" },
+        { UNI_I32, 200000, UNI_COMM_SUM, "rank 1 calls all_reduce(sum of 200000 int32)" },
+        { UNI_F32, 200000, UNI_COMM_MAX, "rank 1 calls all_reduce(max of 200000 float32)" },
+        { UNI_F32, 200000, 0, "rank 1 calls barrier" },
+    };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        for (int size = 2; size <= 3; size++)
+            run(&(run_options){ .transport = "ucx", .size = size, .context = &all[i] },
+                differing_rank);
+}
+
+static const char *message_rank(rank *me)
+{
+    int32_t data[2000] = { 0 };
+    uni_error failure = { 0 };
+    if (me->rank == 0)
+        OK(uni_comm_send(me->comm, data, 500, UNI_I32, 1, err));
+    int code = me->rank == 0 ? uni_comm_barrier(me->comm, &failure)
+                             : uni_comm_recv(me->comm, data, 1000, UNI_F32, 0, &failure);
+    if (code != UNI_EMISMATCH ||
+        !strstr(failure.message, "rank 1 calls recv(1000 float32), rank 0 calls send(500 int32)"))
+        return say(me, "rank %d: %s: %s", me->rank, uni_status_name(code), failure.message);
+    return NULL;
+}
+
+static void test_message(void **state)
+{
+    run(&(run_options){ .transport = "ucx", .size = 2 }, message_rank);
+}
+
+/* ---- abort ---- */
+
+static const char *aborted_rank(rank *me)
+{
+    float data[10] = { 0 };
+    uni_error failure = { 0 };
+    if (me->rank == 1)
+        uni_comm_abort(me->comm, "the disk of rank 1 is full");
+    int code = uni_comm_all_reduce(me->comm, data, data, 10, UNI_F32, UNI_COMM_SUM, &failure);
+    if (code != UNI_ECANCELED || !strstr(failure.message, "the disk of rank 1 is full"))
+        return say(me, "rank %d: %s: %s", me->rank, uni_status_name(code), failure.message);
+    return NULL;
+}
+
+static void test_aborted(void **state)
+{
+    run(&(run_options){ .transport = "ucx", .size = 3 }, aborted_rank);
+}
+
+/* ---- sealed ---- */
+
+typedef struct sealing {
+    uni__socket_mesh *mesh;
+    bool wrong; /* rank 1 has another key */
+} sealing;
+
+static const char *moves(rank *me, uni_comm *comm)
+{
+    int32_t one[1000], all[3000];
+    for (int i = 0; i < 1000; i++)
+        one[i] = me->rank * 1000 + i;
+    OK(uni_comm_all_gather(comm, one, all, 1000, UNI_I32, err));
+    for (int i = 0; i < 3000; i++)
+        CHECK(all[i] == i);
+    OK(uni_comm_broadcast(comm, one, 1000, UNI_I32, 2, err));
+    CHECK(one[0] == 2000 && one[999] == 2999);
+    if (me->rank == 0)
+        OK(uni_comm_send(comm, all, 3000, UNI_I32, 1, err));
+    memset(all, 0, sizeof all);
+    if (me->rank == 1)
+        OK(uni_comm_recv(comm, all, 3000, UNI_I32, 0, err));
+    CHECK(me->rank != 1 || all[2999] == 2999);
+    OK(uni_comm_finalize(comm, err));
+    return NULL;
+}
+
+static const char *sealed_rank(rank *me)
+{
+    const sealing *it = me->context;
+    uint8_t key[32] = { 7 };
+    float data[1000] = { 0 };
+    uni_comm *comm = NULL;
+    uni_error failure = { 0 };
+    const char *wrong = NULL;
+    key[1] = it->wrong && me->rank == 1;
+    uni__rendezvous peers = uni__socket_mesh_rank(it->mesh, me->rank);
+    peers.data_key = key;
+    OK(uni__comm_open_ucx(&comm, &peers, NULL, 3, 10000, err));
+    if (it->wrong) {
+        int code = uni_comm_all_reduce(comm, data, data, 1000, UNI_F32, UNI_COMM_SUM, &failure);
+        /* The notes of a rank with another key do not open either: then it is EPEER. */
+        if ((code != UNI_ECORRUPT && code != UNI_EPEER) || !strstr(failure.message, "did not open"))
+            wrong = say(me, "rank %d: %s: %s", me->rank, uni_status_name(code), failure.message);
+    } else {
+        wrong = sum_of_ranks(me, comm, me->rank, me->size);
+        wrong = wrong ? wrong : moves(me, comm);
+    }
+    uni_comm_close(comm);
+    return wrong;
+}
+
+static void test_sealed(void **state)
+{
+    for (int wrong = 0; wrong < 2; wrong++) {
+        sealing it = { .wrong = wrong };
+        uni_error failure = { 0 };
+        assert_int_equal(uni__socket_mesh_new(&it.mesh, 3, &failure), 0);
+        run(&(run_options){ .transport = "ucx", .size = 3, .context = &it }, sealed_rank);
+        uni__socket_mesh_free(it.mesh);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed),  cmocka_unit_test(test_differing),
+        cmocka_unit_test(test_message), cmocka_unit_test(test_aborted),
+        cmocka_unit_test(test_sealed),
+    };
+    return cmocka_run_group_tests_name("ucx", tests, NULL, NULL);
+}
