@@ -18,11 +18,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/random.h"
+
+#define HOSTS_LEAVE_BYTES ((uint64_t)1 << 30)
 
 int uni__stage_new(char **out, const char *staging_dir, int rank, uni_error *err)
 {
@@ -173,6 +176,17 @@ fail:
     return status;
 }
 
+/* Other hosts cannot take the last of the disk: 1 GiB of it, or a twentieth if that is less. */
+static bool has_room(int fd, size_t size)
+{
+    struct statvfs room;
+    if (fstatvfs(fd, &room) < 0)
+        return true;
+    uint64_t kept = (uint64_t)room.f_blocks * room.f_frsize / 20;
+    kept = kept < HOSTS_LEAVE_BYTES ? kept : HOSTS_LEAVE_BYTES;
+    return (uint64_t)room.f_bavail * room.f_frsize >= kept + size;
+}
+
 static int write_piece(const char *full, uint64_t offset, const void *data, size_t size,
                        uni_error *err)
 {
@@ -188,6 +202,11 @@ static int write_piece(const char *full, uint64_t offset, const void *data, size
                                "a piece of %s does not follow the one before it (byte %" PRIu64
                                " of a file of %" PRIu64 ")",
                                full, offset, (uint64_t)info.st_size);
+    else if (size > 0 && !has_room(fd, size))
+        status = uni_error_set(err, UNI_EDISKFULL,
+                               "cannot write %s: the disk is nearly full, and files from other "
+                               "hosts leave 1 GiB of it free (or 5 %%, if that is less)",
+                               full);
     else if (pwrite(fd, data, size, (off_t)offset) != (ssize_t)size)
         status = uni_error_set_errno(err, errno, "cannot write %s", full);
     close(fd);

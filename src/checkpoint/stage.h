@@ -23,7 +23,8 @@ int uni__stage_copy(char **out, const char *staging_dir, int rank, const char *u
                     uni_error *err) UNI_MUST_USE;
 /* A piece of the file `path` of a staged directory, as another host sends it; the path was checked
  * (no "..", no leading slash). Pieces follow each other: one that leaves a gap is UNI_EFORMAT:
- * two bytes would be a file of terabytes, which is hashed whole. */
+ * two bytes would be a file of terabytes, which is hashed whole. UNI_EDISKFULL when it would use
+ * the last of the disk: 1 GiB, or a twentieth of a smaller one. */
 int uni__stage_write(const char *staged, const char *path, uint64_t offset, const void *data,
                      size_t size, uni_error *err) UNI_MUST_USE;
 /* true when path lies directly below staging_dir, that is, the session made it. */

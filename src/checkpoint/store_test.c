@@ -1,6 +1,9 @@
 /* store_test.c - a run's checkpoints as users see them: what is listed, what a resume uses, and
  * whose files are touched. */
 #include <math.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/statvfs.h>
 #include <unisono/log.h>
 #include "checkpoint/test_helpers.h"
 
@@ -587,6 +590,31 @@ static void test_pieces(void **state)
     free(staged);
 }
 
+/* Pieces without end on a disk of 4 MiB, as root: a twentieth of it stays free. */
+static void test_pieces_leave_room(void **state)
+{
+    static char piece[256 << 10];
+    uint64_t size = 0;
+    int status = 0;
+    char *staged = NULL;
+    struct statvfs room;
+    uni_error why = { 0 };
+    MUST(uni__make_dirs(at("small"), 0700, &err));
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("none", at("small"), "tmpfs", 0, "size=4m") < 0)
+        skip();
+    MUST(uni__stage_new(&staged, at("small"), 0, &err));
+    for (; status == 0 && size < 8 << 20; size += sizeof piece)
+        status = uni__stage_write(staged, "file", size, piece, sizeof piece, &why);
+    assert_int_equal(status, UNI_EDISKFULL);
+    assert_non_null(strstr(why.message, "nearly full"));
+    assert_int_equal(statvfs(staged, &room), 0);
+    assert_true(room.f_bavail * 20 >= room.f_blocks);
+    assert_true(room.f_bavail * 4 < room.f_blocks);
+    assert_int_equal(umount(at("small")), 0);
+    free(staged);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -612,6 +640,7 @@ int main(void)
         ROOTED(test_bad_sources),
         ROOTED(test_owns),
         ROOTED(test_pieces),
+        ROOTED(test_pieces_leave_room),
         ROOTED(test_odd_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -270,6 +270,8 @@ static void add_named(uni__run *run, int rank, int64_t iteration, const uni__lin
         why = "its host sent no files for it";
     else if (!owned && run->ranks[rank].copies >= COPIES_MAX)
         why = "the rank names directories faster than they can be copied";
+    if (why)
+        uni__persist_drop(run->persist, iteration);
     if (why && !run->ranks[rank].drop_said) {
         run->ranks[rank].drop_said = true;
         uni__run_tell(run, UNI_EVENT_WARNING, rank,

@@ -17,6 +17,9 @@
 #include "train/persist.h"
 
 #define ALONE_NS 1000000000ull /* that one waits for the state of other ranks */
+/* Checkpoints that wait for slower ranks: always, and when they fill the disk. */
+#define WAITING_MAX 1000
+#define WAITING_MAX_CROWDED 2
 
 static void no_memory(uni__persist *persist)
 {
@@ -80,6 +83,7 @@ int uni__persist_start(uni__persist **out, uni__run *run, uni_error *err)
                                                         .removed = uni__persist_note_removed,
                                                         .context = persist },
                                  err);
+    persist->room = uni__persist_room(persist);
     int error =
         status < 0 ? 0 : pthread_create(&persist->thread, NULL, uni__persist_thread, persist);
     if (error) {
@@ -135,15 +139,17 @@ void uni__persist_checkpoint_free(uni__persist_checkpoint *checkpoint)
     free(checkpoint);
 }
 
-/* The checkpoint of that iteration that still gathers parts, or a new one. */
-static uni__persist_checkpoint *gather(uni__persist *persist, const uni__handed *part)
+/* Where the checkpoint of that iteration that still gathers parts is linked, or the list's end. */
+static uni__persist_checkpoint **find(uni__persist *persist, int64_t iteration)
 {
-    for (uni__persist_checkpoint *at = persist->waiting; at && !part->alone; at = at->next)
-        if (at->iteration == part->iteration && !at->alone) {
-            if (part->rank < at->metrics_rank)
-                at->metrics_rank = part->rank;
-            return add_giver(at, part) ? at : NULL;
-        }
+    uni__persist_checkpoint **link = &persist->waiting;
+    while (*link && ((*link)->alone || (*link)->iteration != iteration))
+        link = &(*link)->next;
+    return link;
+}
+
+static uni__persist_checkpoint *new_checkpoint(const uni__persist *persist, const uni__handed *part)
+{
     uni__persist_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
     if (!checkpoint)
         return NULL;
@@ -154,39 +160,29 @@ static uni__persist_checkpoint *gather(uni__persist *persist, const uni__handed 
     checkpoint->metrics_rank = part->rank;
     checkpoint->timestamp = uni__wall_seconds();
     checkpoint->since_ns = uni__monotonic_ns();
-    if (!add_giver(checkpoint, part) || !keep_own_state(checkpoint, part->state)) {
-        uni__persist_checkpoint_free(checkpoint);
-        return NULL;
-    }
-    checkpoint->next = persist->waiting;
-    persist->waiting = checkpoint;
-    return checkpoint;
+    if (add_giver(checkpoint, part) && keep_own_state(checkpoint, part->state))
+        return checkpoint;
+    uni__persist_checkpoint_free(checkpoint);
+    return NULL;
 }
 
-void uni__persist_add(uni__persist *persist, const uni__handed *given)
+/* The checkpoint of that iteration that still gathers parts, or a new one. */
+static uni__persist_checkpoint *gather(uni__persist *persist, const uni__handed *part)
 {
-    uni__persist_checkpoint *checkpoint = gather(persist, given);
-    char *path = given->path ? strdup(given->path) : NULL;
-    uni__persist_job *part = new_job((uni__persist_job){
-        .kind = given->path ? UNI__PERSIST_ADD_DIRECTORY : UNI__PERSIST_ADD_DICT,
-        .checkpoint = checkpoint,
-        .rank = given->rank,
-        .life = given->life,
-        .slot = given->slot,
-        .region = uni__region_ref(given->region),
-        .size = given->size,
-        .path = path,
-        .copy = given->copy });
-    if (!checkpoint || !part || (given->path && !path)) {
-        no_memory(persist); /* what is in the list is given up with the attempt */
-        uni__region_unref(given->region);
-        free(path);
-        free(part);
-        return;
+    uni__persist_checkpoint *found = part->alone ? NULL : *find(persist, part->iteration);
+    if (found) {
+        if (part->rank < found->metrics_rank)
+            found->metrics_rank = part->rank;
+        return add_giver(found, part) ? found : NULL;
     }
-    enqueue(persist, part);
-    if (given->alone)
-        uni__persist_moved(persist, given->rank, 0, NULL, 0);
+    uni__persist_checkpoint *checkpoint = new_checkpoint(persist, part), **link = &persist->waiting;
+    if (checkpoint) {
+        while (*link && (*link)->iteration <= checkpoint->iteration)
+            link = &(*link)->next;
+        checkpoint->next = *link;
+        *link = checkpoint;
+    }
+    return checkpoint;
 }
 
 static bool has_passed(const uni__run *run, int rank, int64_t iteration)
@@ -216,6 +212,95 @@ static int missing_rank(const uni__run *run, const uni__persist_checkpoint *chec
             return i;
     }
     return -1;
+}
+
+/* ---- checkpoints that are dropped ---- */
+
+static bool was_dropped(uni__persist *persist, const uni__handed *part)
+{
+    return !part->alone && persist->dropped.attempt == persist->run->attempt.number &&
+           part->iteration >= persist->dropped.first && part->iteration <= persist->dropped.last &&
+           !*find(persist, part->iteration);
+}
+
+void uni__persist_drop(uni__persist *persist, int64_t iteration)
+{
+    uni__persist_checkpoint **link = find(persist, iteration), *checkpoint = *link;
+    if (persist->dropped.attempt != persist->run->attempt.number) {
+        persist->dropped.attempt = persist->run->attempt.number;
+        persist->dropped.first = persist->dropped.last = iteration;
+    }
+    if (iteration < persist->dropped.first)
+        persist->dropped.first = iteration;
+    if (iteration > persist->dropped.last)
+        persist->dropped.last = iteration;
+    if (!checkpoint)
+        return;
+    *link = checkpoint->next;
+    checkpoint->failed = true;
+    ask(persist, (uni__persist_job){ .kind = UNI__PERSIST_GIVE_UP, .checkpoint = checkpoint });
+}
+
+/* A rank far ahead of the others would fill the disk with checkpoints that wait for them. The
+ * oldest stay, because slower ranks reach them first, and so does the newest, which may be the
+ * rank's last one. The second newest is dropped. */
+static void limit_waiting(uni__persist *persist)
+{
+    const uni__persist_checkpoint *newest = NULL, *second = NULL;
+    int count = 0, limit = persist->crowded ? WAITING_MAX_CROWDED : WAITING_MAX;
+    for (const uni__persist_checkpoint *at = persist->waiting; at; at = at->next)
+        if (!at->alone) {
+            second = newest;
+            newest = at;
+            count++;
+        }
+    int rank = count > limit ? missing_rank(persist->run, second, false) : -1;
+    if (rank < 0)
+        return;
+    if (!persist->dropped.said)
+        uni__run_tell(persist->run, UNI_EVENT_WARNING, rank,
+                      "the checkpoint of iteration %lld is dropped (said once): %d checkpoints "
+                      "wait for rank %d to report their iterations%s",
+                      (long long)second->iteration, count, rank,
+                      persist->crowded ? ", and half of the disk's free space is used" : "");
+    persist->dropped.said = true;
+    uni__persist_drop(persist, second->iteration);
+}
+
+void uni__persist_add(uni__persist *persist, const uni__handed *given)
+{
+    bool dropped = was_dropped(persist, given);
+    uni__persist_checkpoint *checkpoint =
+        dropped ? new_checkpoint(persist, given) : gather(persist, given);
+    char *path = given->path ? strdup(given->path) : NULL;
+    uni__persist_job *part = new_job((uni__persist_job){
+        .kind = given->path ? UNI__PERSIST_ADD_DIRECTORY : UNI__PERSIST_ADD_DICT,
+        .checkpoint = checkpoint,
+        .rank = given->rank,
+        .life = given->life,
+        .slot = given->slot,
+        .region = uni__region_ref(given->region),
+        .size = given->size,
+        .path = path,
+        .copy = given->copy });
+    if (!checkpoint || !part || (given->path && !path)) {
+        no_memory(persist); /* what is in the list is given up with the attempt */
+        uni__region_unref(given->region);
+        if (dropped && checkpoint)
+            uni__persist_checkpoint_free(checkpoint);
+        free(path);
+        free(part);
+        return;
+    }
+    if (dropped)
+        checkpoint->failed = true;
+    enqueue(persist, part);
+    if (dropped)
+        ask(persist, (uni__persist_job){ .kind = UNI__PERSIST_GIVE_UP, .checkpoint = checkpoint });
+    else
+        limit_waiting(persist);
+    if (given->alone)
+        uni__persist_moved(persist, given->rank, 0, NULL, 0);
 }
 
 /* The state of all ranks at its iteration. */
@@ -284,10 +369,7 @@ bool uni__persist_is_waiting(const uni__persist *persist)
 
 int uni__persist_waits_for(const uni__persist *persist, int64_t *iteration, int *from)
 {
-    const uni__persist_checkpoint *oldest = NULL;
-    for (const uni__persist_checkpoint *at = persist->waiting; at; at = at->next)
-        if (!oldest || at->iteration < oldest->iteration)
-            oldest = at;
+    const uni__persist_checkpoint *oldest = persist->waiting;
     if (!oldest)
         return -1;
     *iteration = oldest->iteration;

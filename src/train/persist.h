@@ -6,6 +6,7 @@
 #define UNISONO_TRAIN_PERSIST_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "checkpoint/stage.h"
 #include "checkpoint/store.h"
@@ -36,7 +37,8 @@ typedef struct uni__persist_checkpoint {
     uni_value *scores;
     /* With UNI_KEEP_NONE: the dictionary of the lowest rank, or -1. */
     int memory_fd, memory_rank;
-    bool failed;
+    /* Its parts are not written any more. The controller thread sets it for one that it drops. */
+    atomic_bool failed;
 } uni__persist_checkpoint;
 
 typedef enum uni__persist_job_kind {
@@ -71,7 +73,17 @@ struct uni__persist {
     pthread_mutex_t lock;
     pthread_cond_t more;
     uni__persist_job *first, *last; /* with lock */
-    uni__persist_checkpoint *waiting; /* controller thread */
+    /* Controller thread. `waiting`: by iteration, so that ranks which catch up complete the oldest
+     * first and the newest gets the highest number. `dropped`: iterations of an attempt from which
+     * a part is missing, so that other ranks' parts of them are dropped, too. */
+    uni__persist_checkpoint *waiting;
+    struct {
+        int attempt;
+        int64_t first, last;
+        bool said;
+    } dropped;
+    uint64_t room; /* of the file system when the run began, in bytes */
+    atomic_bool crowded; /* less than half of it is left */
     /* Persist thread: the last complete dictionary when nothing is written, or -1. Never written
      * again: workers resume from it. */
     int memory_fd;
@@ -84,6 +96,8 @@ struct uni__persist {
  * in memory. */
 const uni__checkpoint_info *uni__persist_latest(const uni__persist *persist);
 void uni__persist_checkpoint_free(uni__persist_checkpoint *checkpoint);
+/* Bytes that the run's file system has left. */
+uint64_t uni__persist_room(const uni__persist *persist);
 /* The persist thread itself. */
 void *uni__persist_thread(void *persist);
 /* The store's own news, on the persist thread. */

@@ -7,9 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/shared.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/dict.h"
 #include "train/persist.h"
@@ -179,7 +181,7 @@ static int add_part(uni__persist *persist, const uni__persist_job *request, uni_
     if (run->request.policy.num_to_keep == UNI_KEEP_NONE) {
         if (request->kind == UNI__PERSIST_ADD_DICT)
             return keep_in_memory(request, err);
-        return 0; /* .staging is removed with the run */
+        return request->copy ? 0 : uni__remove_tree(request->path, err);
     }
     if (!checkpoint->draft)
         UNI_TRY(uni__draft_new(&checkpoint->draft, persist->store, checkpoint->iteration,
@@ -199,11 +201,32 @@ static int add_part(uni__persist *persist, const uni__persist_job *request, uni_
     return status;
 }
 
+uint64_t uni__persist_room(const uni__persist *persist)
+{
+    struct statvfs room;
+    if (statvfs(persist->run->places.dir, &room) < 0)
+        return UINT64_MAX;
+    return (uint64_t)room.f_bavail * room.f_frsize;
+}
+
+/* The part of a checkpoint that is dropped; what cannot be removed goes with the run's staging
+ * directory. */
+static void discard(const uni__persist_job *request)
+{
+    uni_error err = { 0 };
+    if (request->kind == UNI__PERSIST_ADD_DIRECTORY && !request->copy &&
+        uni__remove_tree(request->path, &err) < 0)
+        uni__warn("%s is left behind for now: %s", request->path, err.message);
+}
+
 static void do_add(uni__persist *persist, const uni__persist_job *request)
 {
     uni_error err = { 0 };
-    if (!request->checkpoint->failed && add_part(persist, request, &err) < 0)
+    if (request->checkpoint->failed)
+        discard(request);
+    else if (add_part(persist, request, &err) < 0)
         failed(persist, request->checkpoint, &err);
+    persist->crowded = uni__persist_room(persist) < persist->room / 2;
     post(persist, tell_part_done,
          &(answer){ .rank = request->rank,
                     .slot = request->slot,

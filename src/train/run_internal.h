@@ -234,6 +234,8 @@ void uni__rank_forget(uni__rank *rank, int64_t resumed);
  * posted back to it. */
 int uni__persist_start(uni__persist **out, uni__run *run, uni_error *err) UNI_MUST_USE;
 void uni__persist_add(uni__persist *persist, const uni__handed *part);
+/* A rank's part of that iteration is missing: the parts of other ranks are dropped, too. */
+void uni__persist_drop(uni__persist *persist, int64_t iteration);
 /* Ranks have moved: completes what every live rank has passed. With metrics (msgpack) those are
  * the report of that rank and iteration. */
 void uni__persist_moved(uni__persist *persist, int rank, int64_t iteration, const void *metrics,

@@ -1,5 +1,6 @@
 """A worker that never stops talking, or writes over what it shares: the controller hears its time limit, keeps logs within their cap, and ends."""
 
+import json
 import os
 import subprocess
 import time
@@ -8,12 +9,12 @@ import attack  # finds support
 import support
 
 
-def run(storage, command, *words, seconds=40, look=None, limit="1s"):
-    """A run of two workers with a time limit; what it said. A controller that does not hear the limit is killed. look() is called all the time."""
+def run(storage, command, *words, seconds=40, look=None, limit="1s", workers=2):
+    """A run of workers with a time limit; what it said. A controller that does not hear the limit is killed. look() is called all the time."""
     begun = time.monotonic()
     said = os.path.join(storage, "said")
     with open(said, "w", encoding="utf-8") as errors:
-        process = subprocess.Popen([support.program("unisono"), "run", "-n", "2", "--name", "rogue", "--max-failures", "0", "--time-limit", limit, "--grace", "1s",
+        process = subprocess.Popen([support.program("unisono"), "run", "-n", str(workers), "--name", "rogue", "--max-failures", "0", "--time-limit", limit, "--grace", "1s",
                                     *words, "--", *command], env=support.environment(storage), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
     try:
         while process.poll() is None:
@@ -90,21 +91,116 @@ def disk(top):
     return total
 
 
+def weights(storage, count, size):
+    """A directory of files that a worker names as its checkpoint."""
+    source = os.path.join(storage, "weights")
+    os.mkdir(source)
+    for number in range(count):
+        with open(os.path.join(source, str(number)), "wb") as file:
+            file.write(bytes(size))
+    return source
+
+
 def test_directories_without_end(storage):
     """Directories that are named faster than they can be copied are dropped, and that is said once. What is on the disk stays what --keep says, and the
     one that is being copied."""
-    source, peak = os.path.join(storage, "weights"), [0]
-    os.mkdir(source)
-    for number in range(50):
-        with open(os.path.join(source, str(number)), "wb") as file:
-            file.write(bytes(100_000))
+    source, peak = weights(storage, 50, 100_000), [0]
     line = '{\\"metrics\\": {\\"loss\\": 1}, \\"checkpoint\\": \\"%s\\"}' % source
 
     def look():
         peak[0] = max(peak[0], disk(folder(storage)))
-    said = run(storage, ["sh", "-c", 'test "$UNISONO_RANK" = 1 && exit 0; yes "%s" | head -n 3000 >&"$UNISONO_REPORT_FD"' % line], "--keep", "2", look=look)
+    said = run(storage, ["sh", "-c", 'yes "%s" | head -n 3000 >&"$UNISONO_REPORT_FD"' % line], "--keep", "2", look=look, workers=1, limit="40s")
     assert said.count("is dropped") == 1 and "faster than they can be copied" in said, said[-2000:]
     assert peak[0] < 6 * disk(source), "%d bytes on the disk for directories of %d" % (peak[0], disk(source))
+
+
+# Rank 0 names one directory after the other, each when the one before was copied. Rank 1 reports nothing and waits for the last one.
+AHEAD = """
+import glob, json, os, sys, time
+source, staging, done = sys.argv[1:]
+while os.environ["UNISONO_RANK"] == "1":
+    if os.path.exists(done):
+        sys.exit()
+    time.sleep(0.01)
+for number in range(1, 61):
+    place = "%s_%d" % (source, number)
+    os.mkdir(place)
+    for name in os.listdir(source):
+        os.link(os.path.join(source, name), os.path.join(place, name))
+    with open(os.path.join(place, "number_%d" % number), "w"):
+        pass
+    os.write(int(os.environ["UNISONO_REPORT_FD"]), json.dumps({"metrics": {"loss": 1}, "checkpoint": place}).encode() + b"\\n")
+    while not glob.glob(os.path.join(staging, "*", "number_%d" % number)):
+        time.sleep(0.002)
+with open(done, "w"):
+    pass
+"""
+
+
+def test_directories_that_wait(storage):
+    """A rank that is far ahead of another does not fill the disk with checkpoints that wait for it: the oldest and the newest are kept, in their order."""
+    attack.need_root()
+    small = os.path.join(storage, "small")
+    os.mkdir(small)
+    source = weights(storage, 5, 400_000)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", small], check=False, capture_output=True).returncode:
+        raise support.Skip("cannot mount a file system")
+    try:
+        staging, least = os.path.join(folder(small), ".staging"), [64 << 20]
+
+        def look():
+            room = os.statvfs(small)
+            least[0] = min(least[0], room.f_bavail * room.f_frsize)
+        said = run(small, ["python3", script_of(storage, AHEAD), source, staging, os.path.join(storage, "done")], "--keep", "all", look=look, limit="90s",
+                   seconds=100)
+        assert "succeeded" in said, said[-2000:]
+        assert said.count("wait for rank 1 to report their iterations, and half of the disk's free space is used") == 1, said[-2000:]
+        assert least[0] > 16 << 20, "%d bytes were left" % least[0]
+        top, iterations = os.path.join(folder(small), "checkpoints"), []
+        for name in sorted(os.listdir(top)):
+            with open(os.path.join(top, name, ".unisono-manifest.json"), encoding="utf-8") as file:
+                iterations.append(json.load(file)["iteration"])
+        assert iterations[0] == 1 and iterations[-1] == 60 and len(iterations) < 20 and iterations == sorted(iterations), iterations
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+# Rank 0 names many directories at once, so that some are dropped. Rank 1 names one for each iteration once rank 0 is done.
+PARTS = """
+import json, os, sys, time
+to, rank = int(os.environ["UNISONO_REPORT_FD"]), int(os.environ["UNISONO_RANK"])
+place, done = sys.argv[1] + "/part_%d" % rank, sys.argv[1] + "/done"
+os.mkdir(place)
+with open(place + "/rank_%d" % rank, "w") as file:
+    file.write("x")
+line = json.dumps({"metrics": {"loss": 1}, "checkpoint": place}).encode() + b"\\n"
+if rank == 0:
+    os.write(to, line * 200)
+    with open(done, "w"):
+        pass
+    sys.exit()
+while not os.path.exists(done):
+    time.sleep(0.01)
+results = sys.argv[2] + "/results.jsonl"
+while True:
+    with open(results) as file:
+        if sum(1 for row in file if '"rank": 0' in row or '"rank":0' in row) >= 200:
+            break
+    time.sleep(0.01)
+for _ in range(200):
+    os.write(to, line)
+    time.sleep(0.005)
+"""
+
+
+def test_parts_of_dropped_checkpoints(storage):
+    """When one rank's directory is dropped, the other rank's directory for that iteration does not become a checkpoint with a part missing."""
+    said = run(storage, ["python3", script_of(storage, PARTS), storage, folder(storage)], "--keep", "all", limit="60s", seconds=90)
+    assert "succeeded" in said and "faster than they can be copied" in said, said[-2000:]
+    top = os.path.join(folder(storage), "checkpoints")
+    whole = [name for name in os.listdir(top) if name.startswith("checkpoint_")]
+    parts = {name: sorted(part for part in os.listdir(os.path.join(top, name)) if part.startswith("rank_")) for name in whole}
+    assert whole and all(found == ["rank_0", "rank_1"] for found in parts.values()), parts
 
 
 # Writes into the page that a worker shares with the controller (src/group/page.h): magic, version, owner, then the request to stop.
