@@ -227,10 +227,6 @@ int uni__tune_space_check(const uni_value *space, uni_error *err)
     if (uni_value_type_of(space) != UNI_TYPE_DICT)
         return uni_error_set(err, UNI_EINVAL, "a space must be a dictionary, not a %s",
                              uni__value_type_name(uni_value_type_of(space)));
-    if (uni_dict_size(space) == 0)
-        return uni_error_set(err, UNI_EINVAL,
-                             "the space is empty: give at least one parameter, or leave the space "
-                             "out to run equal trials");
     UNI_TRY(uni__space_read(&all, space, err));
     bool whole = all.count == 1 && !all.items[0].path[0];
     uni__space_clear(&all);

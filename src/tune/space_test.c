@@ -393,7 +393,6 @@ static void checks(void **state)
 {
     static const char *const cases[][2] = {
         { "[1]", "must be a dictionary, not a list" },
-        { "{}", "the space is empty" },
         { "{\"$uniform\": [0, 1]}", "not one parameter" },
         { "{\"a\": {\"b\": [{\"$uniform\": [1, 0]}]}}", "\"a.b.0\": the lower end" },
         { "{\"a.b\": {\"$choice\": [1]}, \"a\": {\"b\": {\"$choice\": [2]}}}",
@@ -408,9 +407,17 @@ static void checks(void **state)
         uni_value_free(space);
     }
     assert_int_equal(uni__tune_space_check(NULL, NULL), 0);
-    uni_value *space = json("{\"a\": 1}");
-    assert_int_equal(uni__tune_space_check(space, NULL), 0);
-    uni_value_free(space);
+    for (int i = 0; i < 2; i++) {
+        uni_value *space = json(i ? "{\"a\": 1}" : "{}"), *config = NULL;
+        int64_t size = 0;
+        assert_int_equal(uni__tune_space_check(space, NULL), 0);
+        assert_int_equal(uni__tune_space_size(space, &size, NULL), 0);
+        assert_int_equal(size, 1);
+        assert_int_equal(uni__tune_space_config(space, NULL, 1, 0, &config, NULL), 0);
+        assert_int_equal(uni_dict_size(config), i);
+        uni_value_free(config);
+        uni_value_free(space);
+    }
 }
 
 int main(void)

@@ -116,6 +116,16 @@ class Tuners(unittest.TestCase):
         analysis = tune.run(tune.with_parameters(function, data=[1, 2, 3]), verbose=0)
         self.assertEqual(analysis.trials[0].last_result["sum"], 6)
 
+    def test_an_empty_space_gives_equal_trials(self):
+        def constant(config):
+            tune.report(loss=len(config))
+
+        for space in ({}, None):
+            analysis = tune.run(constant, config=space, num_samples=2, metric="loss", mode="min", verbose=0)
+            self.assertEqual([(trial.config, trial.last_result["loss"]) for trial in analysis.trials], [({}, 0), ({}, 0)])
+            grid = tune.Tuner(constant, param_space=space, tune_config=tune.TuneConfig(num_samples=2)).fit()
+            self.assertEqual([each.config for each in grid], [{}, {}])
+
     def test_sample_from(self):
         grid = tune.Tuner(lambda config: tune.report(ok=config["b"] == 2 * config["a"]),
                           param_space={"a": tune.randint(1, 100), "b": tune.sample_from(lambda spec: spec.config.a * 2)},
@@ -162,7 +172,6 @@ class BadInput(unittest.TestCase):
                 (ValueError, {"config": {"x": tune.uniform(2, 1)}}, "above the upper end"),
                 (ValueError, {"config": {"x": tune.loguniform(0, 1)}}, "above 0"),
                 (ValueError, {"config": {"x": tune.choice([])}}, "the space is empty"),
-                (ValueError, {"config": {}}, "the space is empty"),
                 (ValueError, {"metric": "loss"}, "has no mode"),
                 (ValueError, {"mode": "best"}, "mode must be"),
                 (ValueError, {"scheduler": ASHAScheduler()}, "needs a metric"),

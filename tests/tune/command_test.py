@@ -228,8 +228,16 @@ def test_a_dead_tuner_does_not_run(storage):
     assert [row["status"] for row in json.loads(run(storage, "tune", "show", "dead", "--json")[0])] == ["INTERRUPTED"] * 2
 
 
+def test_empty_space(storage):
+    program = ["sh", "-c", "echo \"{\\\"loss\\\": ${#UNISONO_CONFIG}}\" >&$UNISONO_REPORT_FD"]
+    for space in ({}, None):
+        run(storage, "tune", write(storage, name="equal", space=space, program=program, num_samples=2))
+        found = json.loads(run(storage, "tune", "best", "equal")[0])
+        assert found["config"] == {} and found["metrics"]["loss"] == len("{}"), found
+
+
 def test_refused(storage):
-    for changes, words in (({"space": {}}, "the space is empty"), ({"space": {"x": {"$uniform": [2, 1]}}}, "above the upper end"),
+    for changes, words in (({"space": {"x": {"$uniform": [2, 1]}}}, "above the upper end"),
                            ({"mode": None}, "has no mode"), ({"program": None}, 'has no "program", for example'),
                            ({"metrik": "loss"}, 'no option "metrik"'), ({"name": "-rf"}, "begins with a dash"), ({"sinks": ["print"]}, "there are tensorboard and mlflow"), ({"program": ["/no/such/program"]}, "/no/such/program")):
         _, err = run(storage, "tune", write(storage, **changes), code=1 if "program" in changes and changes["program"] else 64)

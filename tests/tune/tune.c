@@ -140,7 +140,6 @@ static void refused(uni_program *program, const char *spec_text, const char *sen
 static void bad_input(uni_program *program)
 {
     static const char *const cases[][2] = {
-        { "{\"function\": \"square\", \"space\": {}}", "the space is empty" },
         { SPACE("\"x\": {\"$grid_search\": []}"), "the space is empty" },
         { SPACE("\"x\": {\"$uniform\": [2, 1]}"), "is above the upper end" },
         { SPACE("\"x\": {\"$loguniform\": [0, 1]}"), "above 0" },
