@@ -75,11 +75,12 @@ UNI__SHARED void uni__model_set_steps(uni_model *model, int64_t steps);
  * whether it is stopping. get: inside of a fit, best in a callback's after_epoch; UNI_ESTATE
  * elsewhere. set: for the next fit of this model, which then goes on as if it had not been
  * interrupted. Its initial_epoch must be the state's "epoch"; otherwise the state is left out with
- * a warning. */
+ * a warning. drop: the next fit begins anew, without one. */
 UNI__SHARED UNI_MUST_USE int uni__model_get_fit_state(const uni_model *model, uni_value **out,
                                                       uni_error *err);
 UNI__SHARED UNI_MUST_USE int uni__model_set_fit_state(uni_model *model, const uni_value *state,
                                                       uni_error *err);
+UNI__SHARED void uni__model_drop_fit_state(uni_model *model);
 UNI__SHARED bool uni__model_is_stopping(const uni_model *model);
 /* Shard `shard` of the same batches, for strategies: in the global order its part of every global
  * batch; in the block order a range of rows of its own, as many batches for all shards (rows are

@@ -121,6 +121,32 @@ static void coordinator_killed(uni_program *program)
     compare_with_one_process(program, "train", ranks, SIGKILL, 250, 60, 0, 3);
 }
 
+/* Before the first checkpoint, all members get the state in which callbacks began. A worker that
+ * took its place in the epoch from it dropped its first call, and the others waited for ever. */
+static void coordinator_dies_first(uni_program *program)
+{
+    uni_value *config = servers_config("parameter_server:sync", true);
+    CHECK(uni_dict_take(config, "dies_first", uni_value_bool(true)) == 0);
+    uni_log_level_set(UNI_LOG_ERROR);
+    uni_result *alone = servers_run(program, "train", 1, 0, servers_config("none", true), NULL);
+    uni_error err = { 0 };
+    uni_result *killed = NULL;
+    uni_trainer *trainer = scenario_trainer(
+        program, (uni_trainer_options){ .num_workers = 2, .servers = 2, .max_failures = 1 });
+    CHECK_OK(uni_trainer_fit(
+                 &killed, trainer,
+                 &(uni_run_options){ .function = "train", .config = config, .time_limit = 30 },
+                 &err),
+             &err);
+    CHECK(uni_result_info_of(killed)->attempts == 2);
+    CHECK(servers_difference(uni_result_info_of(alone)->returned[0],
+                             uni_result_info_of(killed)->returned[0], EPOCHS) < 2e-5);
+    uni_value_free(config);
+    uni_result_free(alone);
+    uni_result_free(killed);
+    uni_trainer_free(trainer);
+}
+
 static void members_stopped(uni_program *program)
 {
     static const int ranks[] = { 3, 1, -1 };
@@ -229,6 +255,7 @@ static void killed_while_joining(uni_program *program)
 const scenario scenarios[] = { { "members_killed", members_killed },
                                { "passes_killed", passes_killed },
                                { "coordinator_killed", coordinator_killed },
+                               { "coordinator_dies_first", coordinator_dies_first },
                                { "members_stopped", members_stopped },
                                { "asynchronous_killed", asynchronous_killed },
                                { "server_without_replica", server_without_replica },

@@ -54,6 +54,15 @@ static int pause_batch(void *self, uni_model *model, int64_t batch, const uni_lo
     return 0;
 }
 
+/* The coordinator dies in its first epoch, before there is a checkpoint. */
+static int die_once(void *self, uni_model *model, int epoch, const uni_logs *logs, uni_error *err)
+{
+    const uni_session_info *info = uni_session_info_of(self);
+    if (info->world_rank == 0 && info->attempt == 1)
+        raise(SIGKILL);
+    return 0;
+}
+
 /* The sidecar: [[epoch, loss], ...] of the checkpoints that it saw. */
 static int note_evaluation(void *context, const uni_evaluation *evaluation, uni_error *err)
 {
@@ -68,11 +77,12 @@ static int note_evaluation(void *context, const uni_evaluation *evaluation, uni_
 static int train(uni_session *session, uni_value **result, uni_error *err)
 {
     static const uni_callback_class slow_class = { .name = "slow", .batch_end = pause_batch };
+    static const uni_callback_class mortal_class = { .name = "mortal", .epoch_end = die_once };
     float x[SAMPLES * FEATURES], y[SAMPLES];
     const uni_value *config = uni_session_info_of(session)->config;
     uni_strategy *strategy = NULL;
     uni_model *model = NULL;
-    uni_callback *callbacks[2] = { NULL, NULL };
+    uni_callback *callbacks[4] = { NULL };
     uni_value *history = NULL, *weights = NULL, *stats = NULL;
     int status, epoch = 0, pause = (int)uni_dict_get_int(config, "pause_ms", 0);
     bool noisy = uni_dict_get_bool(config, "noisy", false);
@@ -122,6 +132,12 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
         goto done;
     UNI_TRY_GOTO(uni_callback_report_checkpoint(&callbacks[0], session, 1, err), done);
     UNI_TRY_GOTO(uni_callback_new(&callbacks[1], &slow_class, &pause, err), done);
+    bool dies = uni_dict_get_bool(config, "dies_first", false);
+    if (dies) {
+        uni_early_stopping_options patient = { .patience = 1000 };
+        UNI_TRY_GOTO(uni_callback_early_stopping(&callbacks[2], &patient, err), done);
+        UNI_TRY_GOTO(uni_callback_new(&callbacks[3], &mortal_class, session, err), done);
+    }
     uni_fit_options options = { .x = &columns[0],
                                 .num_x = 1,
                                 .y = &columns[1],
@@ -132,7 +148,7 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
                                 .seed = (uint64_t)uni_dict_get_int(config, "seed", 3),
                                 .threads = 1,
                                 .callbacks = callbacks,
-                                .num_callbacks = pause > 0 ? 2 : 1,
+                                .num_callbacks = dies ? 4 : pause > 0 ? 2 : 1,
                                 .validation_x = &columns[0],
                                 .validation_y = &columns[1] };
     UNI_TRY_GOTO(uni_strategy_fit(&history, strategy, model, &options, err), done);
@@ -154,7 +170,7 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
         status |= uni_dict_take(*result, "stats", stats);
 done:
     uni_value_free(history);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 4; i++)
         uni_callback_free(callbacks[i]);
     uni_model_free(model);
     uni_strategy_free(strategy);

@@ -165,6 +165,13 @@ int uni__model_set_fit_state(uni_model *model, const uni_value *state, uni_error
     return 0;
 }
 
+void uni__model_drop_fit_state(uni_model *model)
+{
+    uni_value_free(model->resume);
+    model->resume = NULL;
+    model->resume_anywhere = false;
+}
+
 /* Moving averages as of the same moment: those of a step that is repeated are the ones before
  * it. */
 static int put_moving(const uni_model *model, bool repeat, uni_value *state)

@@ -299,6 +299,9 @@ static int run(fit *f, const uni_fit_options *asked, uni_value **history, uni_er
         asked->validation_batch_size > 0 ? asked->validation_batch_size : asked->batch_size;
     options.replicas = 1;
     if (!coordinates) {
+        /* Callbacks and the place in the epoch are the coordinator's. A worker that took its place
+         * from the state would drop the call that it has already been given. */
+        uni__model_drop_fit_state(f->model);
         options.validation_x = options.validation_y = options.validation_weight = NULL;
         options.validation_batches = NULL;
         options.callbacks = NULL;
