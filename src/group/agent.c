@@ -26,6 +26,7 @@
 #include "group/agent.h"
 #include "group/agent_child.h"
 #include "group/agent_tree.h"
+#include "group/oom.h"
 #include "group/wire.h"
 
 #define SEND_TIMEOUT_MS 5000
@@ -43,7 +44,7 @@ typedef struct agent {
     int signals;
     worker *workers;
     size_t num_workers;
-    uni__oom_counts oom; /* as of the last look, at most a second ago */
+    uni__oom_watch oom;
     bool orphaned; /* the controller is gone */
     const uni__fork_hooks *hooks; /* this is a template: workers are forked only; or NULL */
     bool is_worker; /* in such a worker: back to who called uni__agent_keep */
@@ -78,16 +79,6 @@ static uni_value *with_int(uni_value *message, const char *key, int64_t number)
     return message;
 }
 
-/* true when the kernel's out-of-memory killer struck since we last looked. The machine's counter is
- * not ours alone, so it is looked at every second: what it counted in that second and a SIGKILL
- * that nobody sent belong together. */
-static bool oom_struck(agent *self)
-{
-    uni__oom_counts before = self->oom;
-    uni__oom_look(&self->oom);
-    return self->oom.cgroup > before.cgroup || self->oom.machine > before.machine;
-}
-
 static worker *worker_of_pid(agent *self, pid_t pid)
 {
     for (size_t i = 0; i < self->num_workers; i++)
@@ -96,7 +87,7 @@ static worker *worker_of_pid(agent *self, pid_t pid)
     return NULL;
 }
 
-static void report_exit(agent *self, worker *gone, int status, bool oom)
+static void report_exit(agent *self, worker *gone, int status, uni__oom oom)
 {
     pid_t pid = gone->pid;
     uni_value *message = about(gone->rank, pid);
@@ -126,7 +117,9 @@ static void reap(agent *self)
                 with_int(about(about_whom->rank, pid), "stopped", WIFSTOPPED(status)));
         else
             report_exit(self, about_whom, status,
-                        WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && oom_struck(self));
+                        WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
+                            ? uni__oom_of(&self->oom, pid)
+                            : UNI__OOM_NO);
     }
 }
 
@@ -135,7 +128,7 @@ static void reaped_by_kill(void *context, pid_t pid, int status)
     agent *self = context;
     worker *gone = worker_of_pid(self, pid);
     if (gone)
-        report_exit(self, gone, status, false);
+        report_exit(self, gone, status, UNI__OOM_NO);
 }
 
 static void kill_all(agent *self)
@@ -266,13 +259,12 @@ static void serve(agent *self)
     struct pollfd ends[2] = { { .fd = self->wire.fd, .events = POLLIN },
                               { .fd = self->signals, .events = POLLIN } };
     while (!self->orphaned && !self->is_worker) {
+        uni__oom_watch_tick(&self->oom);
         int ready = poll(ends, 2, LOOK_AROUND_MS);
         if (ready < 0 && errno != EINTR)
             break;
-        if (ready == 0) {
-            uni__oom_look(&self->oom);
+        if (ready == 0)
             continue;
-        }
         if (ends[1].revents) {
             struct signalfd_siginfo ignored[16];
             while (read(self->signals, ignored, sizeof ignored) > 0)
@@ -329,7 +321,7 @@ static void agent_run(int channel, pid_t keeper, const uni__fork_hooks *hooks)
     self.signals = high >= 0 ? high : self.signals;
     high = uni__child_high_fd(channel);
     uni__wire_init(&self.wire, high >= 0 ? high : channel);
-    uni__oom_look(&self.oom);
+    uni__oom_watch_begin(&self.oom);
     send_to_controller(&self, UNI__AGENT_HELLO, with_int(about(-1, getpid()), "keeper", keeper));
     if (self.signals >= 0)
         serve(&self);

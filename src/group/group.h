@@ -19,6 +19,7 @@
 #include <stdint.h>
 #include <unisono/value.h>
 
+#include "group/oom.h"
 #include "group/page.h"
 #include "group/wire.h"
 #include "group/worker.h"
@@ -29,7 +30,8 @@ typedef struct uni__exit {
     int pid;
     int exit_code; /* -1 when a signal ended it */
     int signal; /* 0 when it exited by itself */
-    bool core, oom;
+    bool core;
+    uni__oom oom;
 } uni__exit;
 
 /* [controller] all of them; NULL: the owner need not know. */

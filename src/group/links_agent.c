@@ -30,7 +30,7 @@ static void worker_exited(uni__worker_slot *worker, const uni_value *message)
         .exit_code = (int)uni_dict_get_int(message, "exit_code", -1),
         .signal = (int)uni_dict_get_int(message, "signal", 0),
         .core = uni_dict_get_int(message, "core", 0) != 0,
-        .oom = uni_dict_get_int(message, "oom", 0) != 0,
+        .oom = uni__oom_from(uni_dict_get_int(message, "oom", 0)),
     };
     if (how.pid != worker->life.pid)
         return; /* of an earlier life of this rank */

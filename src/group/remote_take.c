@@ -107,7 +107,7 @@ static void take_exit(uni__group *group, int rank, const uint8_t *payload, size_
                       .exit_code = numbers[1],
                       .signal = numbers[2],
                       .core = numbers[3] != 0,
-                      .oom = numbers[4] != 0 };
+                      .oom = uni__oom_from(numbers[4]) };
     (void)uni__worker_step(&worker->life, UNI__WORKER_EXIT);
     UNI__TELL(group, exited, rank, &how);
     UNI__TELL(group, drained);

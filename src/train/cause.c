@@ -49,9 +49,9 @@ int uni__cause_exit_code(const uni__cause *cause)
     return cause->exit_code > 0 ? cause->exit_code : UNI_EXIT_FAILURE;
 }
 
-static const char *advice_for_signal(int number)
+static const char *advice_for(const uni__exit *how)
 {
-    switch (number) {
+    switch (how->signal) {
     case SIGBUS:
         return " (a file that it had mapped was cut off or could not be read from the disk, or a "
                "crash in "
@@ -64,7 +64,11 @@ static const char *advice_for_signal(int number)
     case SIGABRT:
         return " (it aborted itself: its log says why)";
     case SIGKILL:
-        return " (killed from outside, or by the kernel for lack of memory where no counter tells)";
+        return how->oom == UNI__OOM_NEAR
+                   ? " (killed from outside, or by the kernel's out-of-memory killer, which ended a "
+                     "process on this machine at that time: dmesg names it)"
+                   : " (killed from outside, or by the kernel for lack of memory where no counter "
+                     "tells)";
     default:
         return "";
     }
@@ -79,12 +83,12 @@ void uni__cause_of_exit(uni__cause *cause, int rank, const uni__exit *how, bool 
     cause->signal = how->signal;
     cause->time = uni__wall_seconds();
     cause->error_code = UNI_EWORKER;
-    if (how->oom) {
+    if (how->oom == UNI__OOM_YES) {
         cause->kind = UNI__CAUSE_OOM;
         snprintf(cause->message, sizeof cause->message,
-                 "rank %d (pid %d) was killed by the kernel because the memory limit of its cgroup "
-                 "was reached: give it more memory, "
-                 "use fewer workers or smaller batches",
+                 "rank %d (pid %d) was killed by the kernel's out-of-memory killer (the memory "
+                 "limit of its cgroup or the memory of the machine was reached): give it more "
+                 "memory, use fewer workers or smaller batches",
                  rank, how->pid);
     } else if (how->signal == SIGTERM) {
         cause->kind = UNI__CAUSE_PREEMPTED;
@@ -94,8 +98,7 @@ void uni__cause_of_exit(uni__cause *cause, int rank, const uni__exit *how, bool 
         cause->kind = UNI__CAUSE_SIGNAL;
         snprintf(cause->message, sizeof cause->message,
                  "rank %d (pid %d) was killed by signal %d, %s%s%s", rank, how->pid, how->signal,
-                 strsignal(how->signal), how->core ? ", core dumped" : "",
-                 advice_for_signal(how->signal));
+                 strsignal(how->signal), how->core ? ", core dumped" : "", advice_for(how));
     } else {
         cause->kind = UNI__CAUSE_EXIT;
         snprintf(cause->message, sizeof cause->message, "rank %d (pid %d) exited with code %d%s",
