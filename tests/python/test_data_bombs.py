@@ -173,6 +173,14 @@ class Bombs(InDirectory):
         self.assertLess(time.monotonic() - begin, 100)
 
     @unittest.skipUnless(pyarrow, "needs pyarrow")
+    def test_parquet_with_one_large_row_group(self) -> None:
+        """It is in memory once: 80 MiB of values took twice as much, because the bytes of the file stayed beside them."""
+        rows, path = 1 << 20, self.path("large.parquet")
+        table = pyarrow.table({"x%d" % number: numpy.arange(rows, dtype=numpy.float64) + number for number in range(10)})
+        pyarrow.parquet.write_table(table, path, row_group_size=rows, compression="none", use_dictionary=False)
+        self.bounded(path, "sum(len(batch['x3']) for batch in data.read_parquet(path).iter_batches(batch_size=65536))", "read %d" % rows)
+
+    @unittest.skipUnless(pyarrow, "needs pyarrow")
     def test_parquet_of_equal_rows(self) -> None:
         """A run of equal values takes a few bytes however long it is: the file's end says 12 thousand million rows, 100 GB."""
         rows, claimed = 1_234_567, 12_500_000_000

@@ -286,6 +286,10 @@ _GROUP_RATIO = 1000
 _WIDTHS = {"BOOLEAN": 1 / 8, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
 
 
+# Otherwise pyarrow has the bytes of a whole row group in memory beside its values.
+_STREAMED: dict[str, Any] = {"pre_buffer": False, "buffer_size": 1 << 20}
+
+
 def _group_limit(path: str, group: Any) -> int:
     stored = sum(max(group.column(number).total_compressed_size, 0) for number in builtins.range(group.num_columns))
     return max(_GROUP_BYTES, _GROUP_RATIO * min(stored, os.path.getsize(path)))
@@ -375,11 +379,11 @@ class _Parquet:
         from unisono.data import _arrow
 
         parquet = _need("pyarrow.parquet", "read_parquet", "pyarrow")
-        file = _opened(parquet.ParquetFile, path)
+        file = _opened(parquet.ParquetFile, path, **_STREAMED)
         found = file.metadata.row_group(group)
         repeated = _repeated_texts(found)
         if repeated:
-            file = _opened(parquet.ParquetFile, path, read_dictionary=repeated)
+            file = _opened(parquet.ParquetFile, path, read_dictionary=repeated, **_STREAMED)
         table = file.read_row_group(group, columns=self.columns, use_threads=False)
         return _arrow.from_arrow(_without_dictionaries(table, repeated, found, path, group) if repeated else table)
 
