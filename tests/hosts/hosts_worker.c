@@ -5,6 +5,7 @@
  *   steps=N    iterations (20)           pause=MS   between them (0)        size=N     numbers in the checkpoint (1000)
  *   die=RANK   kills itself at=STEP      stop=RANK  stops itself (SIGSTOP)  directory=1  checkpoints are directories
  *   comm=0     no collectives            hang=RANK  sleeps for ever at=STEP
+ *   rush=1     no pause once it has gone on from a checkpoint
  *   leave=RANK  ends with 0 at=STEP, the others not yet. way=N: 0 closes its communicator and session, 1 its session, 2 calls _exit
  *   differ=RANK  calls something else at=STEP, way=N: 0 another count, 1 a large one, 2 a type, 3 an operation, 4 a root, 5 a kind; all say what they are told
  *
@@ -22,7 +23,7 @@
 #include <unisono/session.h>
 
 typedef struct plan {
-    int steps, pause, size, die, stop, hang, at, comm, directory, differ, leave, way;
+    int steps, pause, size, die, stop, hang, at, comm, directory, differ, leave, way, rush;
 } plan;
 
 static plan read_plan(int argc, char **argv)
@@ -42,7 +43,8 @@ static plan read_plan(int argc, char **argv)
     } known[] = { { "steps", &it.steps },   { "pause", &it.pause }, { "size", &it.size },
                   { "die", &it.die },       { "stop", &it.stop },   { "hang", &it.hang },
                   { "at", &it.at },         { "comm", &it.comm },   { "directory", &it.directory },
-                  { "differ", &it.differ }, { "way", &it.way },     { "leave", &it.leave } };
+                  { "differ", &it.differ }, { "way", &it.way },     { "leave", &it.leave },
+                  { "rush", &it.rush } };
     for (int i = 1; i < argc; i++)
         for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
             size_t length = strlen(known[k].name);
@@ -161,6 +163,7 @@ static int train(uni_session *session, const plan *it, uni_error *err)
     int step = 0;
     double sum = 0;
     UNI_TRY(load(session, it, &step, &sum, err));
+    int between = it->rush && step > 0 ? 0 : it->pause;
     printf("begins after step %d with %g\n", step, sum);
     fflush(stdout);
     if (it->comm)
@@ -186,9 +189,9 @@ static int train(uni_session *session, const plan *it, uni_error *err)
         else
             all = step;
         sum += all;
-        if (it->pause)
-            nanosleep(&(struct timespec){ .tv_sec = it->pause / 1000,
-                                          .tv_nsec = it->pause % 1000 * 1000000L },
+        if (between)
+            nanosleep(&(struct timespec){ .tv_sec = between / 1000,
+                                          .tv_nsec = between % 1000 * 1000000L },
                       NULL);
         UNI_TRY(save(session, it, step, sum, err));
     }

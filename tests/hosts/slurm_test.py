@@ -254,8 +254,9 @@ class Slurm(unittest.TestCase):
         return self.cluster.sh("squeue", "-h", "-j", job, "-o", "%T").strip() if job in self.cluster.sh("squeue", "-h", "-o", "%A").split() else ""
 
     def hurry(self, job):
-        """Slurm puts a job back with a start two minutes ahead; when it is pending it takes another."""
-        if job not in self.hurried and subprocess.run(["scontrol", "update", "JobId=" + job, "StartTime=now"], env=self.cluster.env, check=False,
+        """Slurm puts a job back with a start two minutes ahead; when it is pending it takes another. Not at once: slurmd tells lives of a job
+        apart by the second, and refuses one that begins in the second in which the last one ended ("already killed, do not launch")."""
+        if job not in self.hurried and subprocess.run(["scontrol", "update", "JobId=" + job, "StartTime=now+5"], env=self.cluster.env, check=False,
                                                       stderr=subprocess.DEVNULL).returncode == 0:
             self.hurried.add(job)
 
@@ -275,7 +276,8 @@ class Slurm(unittest.TestCase):
     def test_requeued_jobs_resume_their_own_runs(self):
         """Two tasks of an array under one name are asked to stop as Slurm asks before the time is over; each goes on with its own run."""
         self.hurried = set()
-        steps = ("pause=100", "steps=40")
+        # The first lives are long, so that both are under way when they are asked to stop.
+        steps = ("pause=1000", "steps=60", "rush=1")
         array = self.submit("array_%a.log", *steps, options=["--array=0-1"])
         runs = {}
 
@@ -296,7 +298,7 @@ class Slurm(unittest.TestCase):
             begun = [int(step) for step in re.findall(r"begins after step (\d+)", run.log(0))]
             self.assertEqual(len(begun), 2)
             self.assertGreater(begun[1], 2, "it went on from its own checkpoint")
-            self.assertEqual(max(step for _, step in run.reports()), 40)
+            self.assertEqual(max(step for _, step in run.reports()), 60)
 
     @unittest.skipUnless(WEIGHTS, "the native engine was not built")
     def test_weights_bit_for_bit(self):
