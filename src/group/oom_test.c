@@ -101,8 +101,10 @@ static void looks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_log_decides),  cmocka_unit_test(without_the_log),
-        cmocka_unit_test(unknown_counters), cmocka_unit_test(numbers_of_others),
+        cmocka_unit_test(the_log_decides),
+        cmocka_unit_test(without_the_log),
+        cmocka_unit_test(unknown_counters),
+        cmocka_unit_test(numbers_of_others),
         cmocka_unit_test(looks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

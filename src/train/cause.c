@@ -65,7 +65,8 @@ static const char *advice_for(const uni__exit *how)
         return " (it aborted itself: its log says why)";
     case SIGKILL:
         return how->oom == UNI__OOM_NEAR
-                   ? " (killed from outside, or by the kernel's out-of-memory killer, which ended a "
+                   ? " (killed from outside, or by the kernel's out-of-memory killer, which ended "
+                     "a "
                      "process on this machine at that time: dmesg names it)"
                    : " (killed from outside, or by the kernel for lack of memory where no counter "
                      "tells)";

@@ -148,7 +148,9 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
                                 .seed = (uint64_t)uni_dict_get_int(config, "seed", 3),
                                 .threads = 1,
                                 .callbacks = callbacks,
-                                .num_callbacks = dies ? 4 : pause > 0 ? 2 : 1,
+                                .num_callbacks = dies        ? 4
+                                                 : pause > 0 ? 2
+                                                             : 1,
                                 .validation_x = &columns[0],
                                 .validation_y = &columns[1] };
     UNI_TRY_GOTO(uni_strategy_fit(&history, strategy, model, &options, err), done);

@@ -344,8 +344,11 @@ static int open_csv(uni__source *source, uni__csv *csv, const uni_csv_options *o
         compressed = compressed || uni__is_compressed(csv->files->items[i].path);
     source->kind = compressed ? UNI__SOURCE_STREAM : UNI__SOURCE_SPLIT;
     if (!compressed)
-        UNI_TRY(uni__files_blocks(csv->files, options->block_bytes, &csv->blocks, &csv->num_blocks,
-                                  err));
+        UNI_TRY(uni__files_blocks(csv->files,
+                                  options->block_bytes
+                                      ? options->block_bytes
+                                      : uni__files_wide_blocks(csv->files, csv->num_columns),
+                                  &csv->blocks, &csv->num_blocks, err));
     csv->states = calloc((size_t)csv->num_blocks + 1, 1);
     if (csv->states == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a CSV dataset");

@@ -17,6 +17,8 @@
 #define MIN_BLOCK ((int64_t)64 << 10)
 #define MAX_BLOCK ((int64_t)2 << 20) /* larger blocks leave the caches before they are parsed */
 #define MANY_BLOCKS 256
+#define FEW_BLOCKS 16
+#define COLUMN_BYTES 1024
 #define MAX_LINE ((int64_t)128 << 20)
 
 /* ---- finding ---- */
@@ -214,6 +216,24 @@ void uni__place_of_file(const uni__files *files, int64_t index, uni__place *out)
     *out = (uni__place){ .file = file->path, .end = file->size, .rows = -1 };
 }
 
+/* Powers of two, so that a file that grows a little keeps its blocks. */
+static int64_t default_block(const uni__files *files)
+{
+    int64_t bytes = MIN_BLOCK;
+    while (bytes < MAX_BLOCK && bytes * MANY_BLOCKS < files->bytes)
+        bytes *= 2;
+    return bytes;
+}
+
+int64_t uni__files_wide_blocks(const uni__files *files, int64_t num_columns)
+{
+    int64_t bytes = default_block(files);
+    while (bytes < MAX_BLOCK && bytes < num_columns * COLUMN_BYTES &&
+           bytes * FEW_BLOCKS < files->bytes)
+        bytes *= 2;
+    return bytes;
+}
+
 int uni__files_blocks(const uni__files *files, int64_t block_bytes, uni__block **out,
                       int64_t *count, uni_error *err)
 {
@@ -222,12 +242,8 @@ int uni__files_blocks(const uni__files *files, int64_t block_bytes, uni__block *
     if (block_bytes < 0)
         return uni_error_set(err, UNI_EINVAL, "block_bytes: %lld; 0 chooses by the files' sizes",
                              (long long)block_bytes);
-    if (block_bytes == 0) {
-        /* Powers of two, so that a file that grows a little keeps its blocks. */
-        block_bytes = MIN_BLOCK;
-        while (block_bytes < MAX_BLOCK && block_bytes * MANY_BLOCKS < files->bytes)
-            block_bytes *= 2;
-    }
+    if (block_bytes == 0)
+        block_bytes = default_block(files);
     int64_t total = 0;
     for (int i = 0; i < files->count; i++)
         total += files->items[i].size / block_bytes + (files->items[i].size % block_bytes != 0);

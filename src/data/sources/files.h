@@ -49,6 +49,10 @@ typedef struct uni__block {
     int64_t begin, end;
 } uni__block;
 
+/* The size of blocks of a table of many columns: each column of a block is an array of its own, so
+ * small blocks cost more than their cells. Up to 2 MiB for 1 KiB a column, 16 blocks or more. */
+int64_t uni__files_wide_blocks(const uni__files *files, int64_t num_columns);
+
 /* Cuts all files into blocks of block_bytes. 0: chosen by the total size, 64 KiB to 2 MiB, about
  * 256 blocks or more. A block never spans files. The cuts depend only on the file sizes.
  * malloc'ed. */

@@ -10,6 +10,7 @@
 #include "base/crc32c.h"
 #include "base/test.h"
 #include "base/text.h"
+#include "data/sources/files.h"
 #include "data/sources/image_pixels.h"
 
 static char *place(void **state, const char *name)
@@ -274,13 +275,25 @@ static void a_flat_image_stays_flat(void **state)
 
 #define TEST(function) cmocka_unit_test_setup_teardown(function, enter_directory, leave_directory)
 
+/* Few cells in each of many arrays cost more than parsing them; but shards and shuffles need
+ * blocks. */
+static void wide_tables_have_large_blocks(void **state)
+{
+    const uni__files large = { .bytes = (int64_t)64 << 20 }, small = { .bytes = 1 << 20 };
+    assert_int_equal(uni__files_wide_blocks(&large, 10), 256 << 10);
+    assert_int_equal(uni__files_wide_blocks(&large, 1000), 1 << 20);
+    assert_int_equal(uni__files_wide_blocks(&large, 100000), 2 << 20);
+    assert_int_equal(uni__files_wide_blocks(&small, 1000), 64 << 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(json_lines_in_any_blocks),    TEST(bad_json_has_its_place),
-        TEST(long_lines_are_read_once),    TEST(tfrecords_in_any_blocks),
-        TEST(every_damaged_byte_is_found), TEST(a_missing_library_is_named),
-        TEST(preprocessors_are_saved),     TEST(a_flat_image_stays_flat),
+        TEST(json_lines_in_any_blocks),      TEST(bad_json_has_its_place),
+        TEST(long_lines_are_read_once),      TEST(tfrecords_in_any_blocks),
+        TEST(every_damaged_byte_is_found),   TEST(a_missing_library_is_named),
+        TEST(wide_tables_have_large_blocks), TEST(preprocessors_are_saved),
+        TEST(a_flat_image_stays_flat),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
