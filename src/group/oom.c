@@ -1,10 +1,10 @@
 /*
- * oom.c - whether the out-of-memory killer ended a worker. A wait status says SIGKILL, whoever sent
- * it. The kernel counts its own kills before it sends the signal, per cgroup and for the machine,
- * and its log names the pid. When the counters did not move, it was somebody else. When they did,
- * the last kills in the log are those that were counted, and the pid is among them or not. Without
- * the log (it needs CAP_SYSLOG, and pids of the first namespace), a kill in our own cgroup is taken
- * for ours; a kill elsewhere on the machine proves nothing and is only mentioned.
+ * oom.c - whether the out-of-memory killer ended a worker. A wait status says SIGKILL, but not its
+ * sender. The kernel counts its own kills before it sends the signal, per cgroup and for the
+ * machine, and its log names the pid. If no counter moved, the signal came from elsewhere. If one
+ * did, the last kills in the log are those that were counted, and the pid is among them or not.
+ * Without the log (it needs CAP_SYSLOG, and pids of the first namespace), a kill in our own cgroup
+ * is taken for ours; a kill elsewhere on the machine proves nothing and is only mentioned.
  */
 #include "group/oom.h"
 

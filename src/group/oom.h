@@ -9,7 +9,7 @@
 typedef enum uni__oom {
     UNI__OOM_NO,
     UNI__OOM_YES,
-    UNI__OOM_NEAR, /* it struck on this machine at that time; whom, cannot be known */
+    UNI__OOM_NEAR, /* it struck on this machine at that time; the victim is not known */
 } uni__oom;
 
 /* Of a number that another process sent. */
