@@ -10,6 +10,7 @@ No framework is imported here: what an object is, is looked up only among module
 from __future__ import annotations
 
 import collections
+import inspect
 import sys
 from typing import Any
 
@@ -378,3 +379,12 @@ def describable(value: Any) -> Any:
         return describable(value.item())
     text = repr(value)
     return text if len(text) < 200 else text[:200] + "..."
+
+
+def check_returned(value: Any) -> None:
+    """Of a function with yield, and of an async one, nothing has run when they return."""
+    if inspect.isgenerator(value) or inspect.iscoroutine(value) or inspect.isasyncgen(value):
+        if not inspect.isasyncgen(value):
+            value.close()
+        raise TypeError("the train function has returned a %s, so nothing of it has run: do not use yield or async def, call train.report() for each "
+                        "result" % type(value).__name__)

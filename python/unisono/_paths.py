@@ -10,6 +10,8 @@ from typing import Any
 def local(path: Any, what: str) -> str:
     """An absolute or relative path of this machine, from a path or a file:// URL. `what` names the argument in the error."""
     text = os.fspath(path)
+    if not text:
+        raise ValueError("%s is empty: give a path, or leave it out" % what)
     found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", text)
     if found is None:
         return text

@@ -80,6 +80,7 @@ def _run(session, function_name):
                 hook()
             with _gate(session, attachment), _context(attachment):
                 value = function(config if config is not None else {}) if arity else function()
+                _codec.check_returned(value)
             answer = None if value is None else _codec.dumps_value(value)
         finish()
         return answer

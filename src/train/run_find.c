@@ -50,7 +50,10 @@ static bool has_scheme(const char *path)
 int uni__run_storage(char **out, const char *storage, uni_error *err)
 {
     *out = NULL;
-    if (!storage || !storage[0])
+    if (storage && !storage[0])
+        return uni_error_set(err, UNI_EINVAL,
+                             "the storage path is empty: give a directory, or leave it out");
+    if (!storage)
         storage = getenv("UNISONO_RESULTS");
     if (!storage || !storage[0])
         return home_directory(out, err);

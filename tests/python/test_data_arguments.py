@@ -41,8 +41,24 @@ class Refused(unittest.TestCase):
             (lambda: list(ds.iter_batches(batch_size=2.5)), TypeError, "batch_size"),
             (lambda: ds.map_batches(lambda batch: batch, batch_size=0), ValueError, "batch_size must be positive"),
             (lambda: ds.map_batches(lambda batch: batch, concurrency=0), ValueError, "concurrency must be positive"),
+            (lambda: ds.map_batches(lambda batch: batch, concurrency=()), ValueError, "concurrency must be a number or a pair"),
+            (lambda: ds.map_batches(lambda batch: batch, compute="taskz"), TypeError, "compute must be None, \"tasks\""),
+            (lambda: list(ds.iter_batches(local_shuffle_buffer_size=0)), ValueError, "local_shuffle_buffer_size must be positive"),
             (lambda: ds.prefetch(-2), ValueError, "batches must be at least -1"),
         ))
+
+    def test_functions_of_which_nothing_runs(self):
+        """A generator and a coroutine are true: a filter with one kept every row."""
+        async def later(row):
+            return False
+
+        def some(row):
+            yield False
+
+        for function, word in ((later, "coroutine"), (some, "generator")):
+            for what in ("filter", "map"):
+                with self.assertRaisesRegex(TypeError, r"the function of %s \(.*%s\) returned a %s" % (what, function.__name__, word)):
+                    getattr(data.range(3), what)(function).take_all()
 
     def test_columns(self):
         ds = data.from_numpy({"a": numpy.array([1, 300]), "b": numpy.array([1.5, numpy.nan])})

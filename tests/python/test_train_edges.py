@@ -154,6 +154,49 @@ class Places(unittest.TestCase):
         self.assertFalse(os.path.exists("s3:"))
 
 
+    def test_an_empty_path_is_not_the_default(self):
+        for call in (lambda: RunConfig(storage_path=""), lambda: Checkpoint(""), lambda: DataParallelTrainer.restore(""), lambda: Result.from_path("")):
+            with self.assertRaisesRegex(ValueError, "is empty: give a path"):
+                call()
+
+
+class NothingRuns(unittest.TestCase):
+    def test_generators_and_coroutines(self):
+        """A train function that yields did nothing, and the run succeeded."""
+        def yields(config):
+            yield train.report({"loss": 1})
+
+        async def awaits(config):
+            train.report({"loss": 1})
+
+        async def both(config):
+            yield train.report({"loss": 1})
+
+        for function, word in ((yields, "generator"), (awaits, "coroutine"), (both, "async_generator")):
+            with self.assertRaisesRegex(TypeError, "has returned a %s, so nothing of it has run" % word):
+                try:
+                    fit(function)
+                except Exception as error:
+                    raise error.__cause__ or error
+            trainer = Trainer(backend="none", num_workers=1)
+            trainer.start()
+            with self.assertRaisesRegex(TypeError, "has returned a %s" % word):
+                trainer.run(function)
+            trainer.shutdown()
+
+    def test_no_workers(self):
+        with self.assertRaisesRegex(ValueError, "num_workers must be a positive integer, not None"):
+            ScalingConfig(num_workers=None)
+
+    def test_empty_arguments(self):
+        def loop(config):
+            train.report({"keys": len(config)})
+
+        result = fit(loop, {}, datasets={}, metadata={}, run_config=RunConfig(callbacks=[], stop={}),
+                     scaling_config=ScalingConfig(num_workers=1, resources_per_worker={}))
+        self.assertEqual(result.metrics["keys"], 0)
+
+
 class Reports(unittest.TestCase):
     def test_checkpoint_by_position(self):
         result = fit(lambda: train.report({"x": 1}, Checkpoint.from_dict({"a": 2})))

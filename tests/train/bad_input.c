@@ -78,6 +78,7 @@ static void trainer_options(uni_program *program)
             "max_failures");
     refused(&(uni_trainer_options){ .name = "a/b", .storage_path = storage }, UNI_EINVAL, "a/b");
     refused(&(uni_trainer_options){ .storage_path = file }, UNI_EINVAL, "is a file");
+    refused(&(uni_trainer_options){ .storage_path = "" }, UNI_EINVAL, "storage path is empty");
     refused(&(uni_trainer_options){ .storage_path = below }, UNI_EIO, file);
     refused(&(uni_trainer_options){ .storage_path = "s3://bucket/runs" }, UNI_EUNSUPPORTED, "s3");
     refused(&(uni_trainer_options){ .working_directory = "/nowhere", .storage_path = storage },

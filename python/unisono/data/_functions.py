@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Callable
 
 import numpy
@@ -84,15 +85,24 @@ class Rows(UserFunction):
     def __call__(self, table: Table) -> Table:
         rows = _convert.to_rows(table)
         if self.what == "filter":
-            return table.gather(numpy.array([i for i, row in enumerate(rows) if self.call(row)], dtype=numpy.int64))
+            return table.gather(numpy.array([i for i, row in enumerate(rows) if self._answer(row)], dtype=numpy.int64))
         if self.what == "map":
             out = [self._row(row) for row in rows]
         else:
             out = [made for row in rows for made in self._rows(row)]
         return _incoming.from_rows(out) if out else table.slice(0, 0)
 
-    def _row(self, row: Any) -> Any:
+    def _answer(self, row: Any) -> Any:
+        """A generator or a coroutine is true whatever its function would say: nothing of it has run."""
         made = self.call(row)
+        if inspect.isgenerator(made) or inspect.iscoroutine(made):
+            made.close()
+            raise TypeError("the function of %s (%s) returned a %s: nothing of it has run; do not use yield or async def"
+                            % (self.what, name_of(self.function), type(made).__name__))
+        return made
+
+    def _row(self, row: Any) -> Any:
+        made = self._answer(row)
         if made is None:
             raise TypeError("the function of map (%s) returned None for a row: it must return the new row, a dictionary; filter leaves rows out"
                             % name_of(self.function))
@@ -123,8 +133,12 @@ class AddColumn:
 
 def processes_of(compute: Any, concurrency: Any) -> int:
     """How many processes a function shall run in; 0: on the reading threads."""
+    if compute not in (None, "tasks", "actors") and not hasattr(compute, "size"):
+        raise TypeError("compute must be None, \"tasks\", \"actors\" or an ActorPoolStrategy, not %r" % (compute,))
     asked = concurrency if concurrency is not None else getattr(compute, "size", None)
     if isinstance(asked, (list, tuple)):  # from, to
-        asked = max(whole("concurrency", each, 1) for each in asked) if asked else None
+        if not asked:
+            raise ValueError("concurrency must be a number or a pair (from, to), not %r" % (asked,))
+        asked = max(whole("concurrency", each, 1) for each in asked)
     processes = 0 if asked is None else whole("concurrency", asked, 1)
     return processes if processes > 1 else 0

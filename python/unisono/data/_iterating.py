@@ -64,8 +64,8 @@ class Iterating:
             native = self._guard(native.select, list(columns))
         for join in joins:
             native = self._guard(native.concat_columns, *join)
-        if buffer:
-            native = native.shuffle(whole("local_shuffle_buffer_size", buffer), self._cursor.seed() if seed is None else int(seed) & (2 ** 64 - 1))
+        if buffer is not None:
+            native = native.shuffle(whole("local_shuffle_buffer_size", buffer, 1), self._cursor.seed() if seed is None else int(seed) & (2 ** 64 - 1))
         return native.prefetch(whole("prefetch_batches", prefetch, -1)) if prefetch else native
 
     def _begin(self, batch_size: int | None = 256, drop_last: bool = False, columns: Any = None, buffer: int | None = None, seed: int | None = None,

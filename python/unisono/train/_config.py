@@ -45,8 +45,6 @@ class ScalingConfig(_Shown):
     placement_strategy: str = "PACK"
 
     def __post_init__(self):
-        if self.num_workers is None:  # Ray 2.0 to 2.2
-            self.num_workers = 1
         if isinstance(self.num_workers, tuple):
             raise ValueError("num_workers=%r: the number of workers is fixed for a run; give one number" % (self.num_workers,))
         if not isinstance(self.num_workers, int) or isinstance(self.num_workers, bool) or self.num_workers <= 0:

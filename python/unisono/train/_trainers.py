@@ -85,7 +85,7 @@ class DataParallelTrainer:
     def _group(self):
         scaling, run = self.scaling_config, self.run_config
         failures = run.failure_config.max_failures
-        if run.stop is not None:
+        if run.stop is not None and run.stop != {}:
             raise ValueError("RunConfig(stop=) is for a Tuner; end the train function's loop instead")
         run.checkpoint_config._check_function(type(self).__name__)
         return make_group(self.backend_config, scaling.num_workers, scaling.use_gpu, scaling.resources_per_worker, ends=True, mode="v2",
@@ -178,7 +178,7 @@ class DataParallelTrainer:
     @classmethod
     def can_restore(cls, path: Any) -> bool:
         """Whether restore finds a run in this directory."""
-        path = _paths.local(path, "can_restore")
+        path = _paths.local(path, "can_restore(path)")
         run_dir = find_run(path) if os.path.isdir(path) else None
         return run_dir is not None and os.path.exists(os.path.join(os.path.dirname(run_dir), _TRAINER_FILE)) and _key.owns(run_dir)
 
@@ -187,7 +187,7 @@ class DataParallelTrainer:
                 datasets: dict[str, Any] | None = None, scaling_config: ScalingConfig | dict[str, Any] | None = None,
                 run_config: RunConfig | dict[str, Any] | None = None) -> Self:
         """A trainer that goes on with the run in path, from its last complete checkpoint."""
-        path = _paths.local(path, "restore")
+        path = _paths.local(path, "restore(path)")
         run_dir = find_run(path) if os.path.isdir(path) else None
         if run_dir is None:
             raise ValueError("%s is not a run: nothing can be restored from it" % _safe.text(path))

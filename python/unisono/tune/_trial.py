@@ -47,10 +47,7 @@ def _of_trainer(trainer):
     def run(function, config, arity):
         loop = dict(trainer.get("config") or {})
         loop.update(config.get("train_loop_config", {}) if trainer["air"] else config)
-        value = function(loop) if arity else function()
-        if inspect.isgenerator(value) or inspect.iscoroutine(value):  # nothing of it has run
-            value.close()
-            raise TypeError("the train function of a trainer does not yield or await: call train.report() for each result")
+        _codec.check_returned(function(loop) if arity else function())
     return run
 
 
