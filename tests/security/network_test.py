@@ -5,7 +5,7 @@ QuickFlood  a flood of connections while a run is launched            Flood     
 Middle      somebody in between who changes frames, the quick part    Between     all that can be done to a frame, in both directions
 Objects     pickles and gradients that are changed between workers    Contract    the collectives' contract, sealed
 Secret      --secret-file: hosts that have it, and one that has not   Frameworks  who can join connections that are not ours
-Paths       a worker elsewhere names a directory of the controller
+Paths       a worker elsewhere names a directory of the controller    Later       keys that are stolen after traffic was recorded
 """
 
 import glob
@@ -21,6 +21,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "hosts"))
 
+from decrypt import Connection, exchange, hashed
 from mpi_test import Hosts
 from network import COMMAND, CONTRACT, WORKER, Run, finish, why_not
 from wiretap import streams
@@ -399,6 +400,92 @@ class Tap(Attacked):
         code, out = self.net.unisono("both", "--hosts", "a:1,b:1", "--encrypt", "--no-seal", "--", "true")
         self.assertEqual(code, 64, out)
         self.assertIn("contradict each other", out)
+
+
+class Later(Attacked):
+    """Every key pair that the controller and the agents make is known to the test (leak_keys.c), and so is the secret file."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.leak = os.path.join(cls.net.base, "leak")
+        cls.preload = {"LD_PRELOAD": os.environ["UNISONO_TEST_LEAK_KEYS"], "UNISONO_TEST_LEAK": cls.leak}
+        with open(cls.agent, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\nexport %s\nexec %s\n" % (" ".join("%s=%s" % pair for pair in cls.preload.items()), os.environ["UNISONO_HOST_AGENT"]))
+
+    def program(self, pid):
+        """The name of its program; processes of the workers come and go."""
+        try:
+            return os.path.basename(os.readlink("/proc/%d/exe" % pid))
+        except FileNotFoundError:
+            return ""
+
+    def in_memory(self, pid, wanted):
+        """Which of these bytes the process has anywhere in its memory."""
+        found = set()
+        with open("/proc/%d/maps" % pid, encoding="utf-8") as maps, open("/proc/%d/mem" % pid, "rb", buffering=0) as memory:
+            for line in maps:
+                span, rights = line.split()[:2]
+                start, end = (int(word, 16) for word in span.split("-"))
+                if not rights.startswith("rw"):
+                    continue
+                try:
+                    memory.seek(start)
+                    data = memory.read(end - start)
+                except OSError:
+                    continue
+                found |= {each for each in wanted if each in data}
+        return found
+
+    def test_recorded_and_stolen_later(self):
+        """With both sides' long-lived private keys and the secret file, recorded traffic stays unreadable; with one connection's own ephemeral key it
+        is readable (so that the attack is right), but that key is nowhere in memory once the connection stands."""
+        secret, tap, stop = (os.path.join(self.net.base, name) for name in ("later_secret", "tap_later", "later_stop"))
+        mark = secrets.token_hex(12)
+        with open(secret, "wb") as file:
+            file.write(os.urandom(32))
+        os.chmod(secret, 0o600)
+        self.helper("r", os.path.join(HERE, "wiretap.py"), tap)
+        process = self.net.start(COMMAND, "run", "--launcher", "mpi", "--hosts", "a:1,b:1", "--name", "later", "--secret-file", secret, "--set",
+                                 "mark=" + mark, "--", "sh", "-c", "while test ! -e %s; do sleep 0.02; done" % stop,
+                                 env={"UNISONO_HOST_AGENT": self.agent, **self.preload})
+        try:
+            run = Run(self.net.storage, "later")
+            self.wait_for(lambda: len(run.about()["workers"]) == 2 and all(worker["pid"] for worker in run.about()["workers"]))
+            with open(self.leak, encoding="utf-8") as file:
+                pairs = dict(tuple(map(bytes.fromhex, line.split())) for line in file)
+
+            def connections():
+                seen = streams(tap)
+                return [Connection(seen[key[2:] + key[:2]], data) for key, data in seen.items() if data.startswith(b"UNISONO\5") and
+                        len(data) > 500 and key[2:] + key[:2] in seen]
+            found = self.wait_for(lambda: len(connections()) >= 2 and connections())
+            ephemeral = {pairs[key] for each in found for key in (each.controller_ephemeral, each.host_ephemeral)}
+            programs = [pid for pid in self.net.pids() if self.program(pid) in ("unisono", "unisono-host")]
+            self.assertEqual(len(programs), 3, "the controller and two agents")
+            own = set(pairs.values()) - ephemeral
+            self.assertTrue(any(self.in_memory(pid, own) for pid in programs), "long-lived keys can be found in memory: the search works")
+            for pid in programs:
+                self.assertFalse(self.in_memory(pid, ephemeral), "an ephemeral key is still in the memory of process %d" % pid)
+        finally:
+            with open(stop, "w", encoding="utf-8"):
+                pass
+            code, out = finish(process)
+        self.assertEqual(code, 0, out)
+        with open(secret, "rb") as file:
+            hashed_secret = hashed(file.read(), None)
+        controller_key, = set(pairs) - {key for each in found for key in (each.controller_ephemeral, each.host_ephemeral, each.host_key)}
+        for each in connections():
+            known = {"controller": exchange(pairs[controller_key], each.host_ephemeral), "agent": exchange(pairs[each.host_key], each.controller_ephemeral),
+                     "both": exchange(pairs[controller_key], each.host_key)}
+            fresh = exchange(pairs[each.controller_ephemeral], each.host_ephemeral)
+            root = each.root(controller_key, hashed_secret, (fresh, known["controller"], known["agent"]))
+            self.assertTrue(each.proves(root), "this is how keys are made")
+            self.assertIn(mark.encode(), each.read(root), "and this is how frames are opened")
+            for guess in (*known.values(), bytes(32), each.controller_ephemeral, each.host_ephemeral, b""):
+                root = each.root(controller_key, hashed_secret, (guess, known["controller"], known["agent"]))
+                self.assertFalse(each.proves(root))
+                self.assertEqual(each.read(root), b"")
 
 
 class Paths(Attacked):

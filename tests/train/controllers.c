@@ -214,7 +214,11 @@ static pid_t fork_signalled_controller(uni_program *program, const char *functio
                                                              .grace_seconds = 30 });
         int status =
             uni_trainer_fit(&result, trainer, &(uni_run_options){ .function = function }, &err);
-        _exit(status < 0 && result ? uni_result_info_of(result)->exit_code : 0);
+        int code = status < 0 && result ? uni_result_info_of(result)->exit_code : 0;
+        if (code != 75)
+            fprintf(stderr, "%s ended with status %d, exit code %d: %s\n", function, status, code,
+                    err.message);
+        _exit(code);
     }
     return pid;
 }
