@@ -52,43 +52,15 @@ static void put_tag(uni__packer *packer, uint8_t tag)
         *at = tag;
 }
 
-static void put_8(uni__packer *packer, uint8_t tag, uint8_t value)
+/* A tag and the lowest `width` bytes of a number, the highest first. */
+static inline void put(uni__packer *packer, uint8_t tag, uint64_t value, size_t width)
 {
-    uint8_t *at = room(packer, 2);
+    uint8_t *at = room(packer, 1 + width);
     if (!at)
         return;
     at[0] = tag;
-    at[1] = value;
-}
-
-static void put_16(uni__packer *packer, uint8_t tag, uint16_t value)
-{
-    uint8_t *at = room(packer, 3);
-    if (!at)
-        return;
-    value = htobe16(value);
-    at[0] = tag;
-    memcpy(at + 1, &value, sizeof value);
-}
-
-static void put_32(uni__packer *packer, uint8_t tag, uint32_t value)
-{
-    uint8_t *at = room(packer, 5);
-    if (!at)
-        return;
-    value = htobe32(value);
-    at[0] = tag;
-    memcpy(at + 1, &value, sizeof value);
-}
-
-static void put_64(uni__packer *packer, uint8_t tag, uint64_t value)
-{
-    uint8_t *at = room(packer, 9);
-    if (!at)
-        return;
-    value = htobe64(value);
-    at[0] = tag;
-    memcpy(at + 1, &value, sizeof value);
+    value = htobe64(value << (64 - 8 * width));
+    memcpy(at + 1, &value, width);
 }
 
 void uni__pack_null(uni__packer *packer)
@@ -107,37 +79,37 @@ void uni__pack_int(uni__packer *packer, int64_t value)
         put_tag(packer, (uint8_t)value);
     else if (value >= 0) {
         if (value <= UINT8_MAX)
-            put_8(packer, 0xCC, (uint8_t)value);
+            put(packer, 0xCC, (uint64_t)value, 1);
         else if (value <= UINT16_MAX)
-            put_16(packer, 0xCD, (uint16_t)value);
+            put(packer, 0xCD, (uint64_t)value, 2);
         else if (value <= UINT32_MAX)
-            put_32(packer, 0xCE, (uint32_t)value);
+            put(packer, 0xCE, (uint64_t)value, 4);
         else
-            put_64(packer, 0xCF, (uint64_t)value);
+            put(packer, 0xCF, (uint64_t)value, 8);
     } else if (value >= INT8_MIN)
-        put_8(packer, 0xD0, (uint8_t)value);
+        put(packer, 0xD0, (uint64_t)value, 1);
     else if (value >= INT16_MIN)
-        put_16(packer, 0xD1, (uint16_t)value);
+        put(packer, 0xD1, (uint64_t)value, 2);
     else if (value >= INT32_MIN)
-        put_32(packer, 0xD2, (uint32_t)value);
+        put(packer, 0xD2, (uint64_t)value, 4);
     else
-        put_64(packer, 0xD3, (uint64_t)value);
+        put(packer, 0xD3, (uint64_t)value, 8);
 }
 
 void uni__pack_double(uni__packer *packer, double value)
 {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
-    put_64(packer, 0xCB, bits);
+    put(packer, 0xCB, bits, 8);
 }
 
 /* The format limits lengths and counts to 32 bits. */
 static void put_length(uni__packer *packer, uint8_t tag16, size_t length)
 {
     if (length <= UINT16_MAX)
-        put_16(packer, tag16, (uint16_t)length);
+        put(packer, tag16, length, 2);
     else if (length <= UINT32_MAX)
-        put_32(packer, tag16 + 1, (uint32_t)length);
+        put(packer, tag16 + 1, length, 4);
     else
         packer->overflow = true;
 }
@@ -159,7 +131,7 @@ void uni__pack_string(uni__packer *packer, const char *text, size_t length)
     if (length < 32)
         put_tag(packer, (uint8_t)(0xA0 | length));
     else if (length <= UINT8_MAX)
-        put_8(packer, 0xD9, (uint8_t)length);
+        put(packer, 0xD9, length, 1);
     else
         put_length(packer, 0xDA, length);
     put_bytes(packer, text, length);
@@ -168,7 +140,7 @@ void uni__pack_string(uni__packer *packer, const char *text, size_t length)
 void uni__pack_bytes(uni__packer *packer, const void *data, size_t size)
 {
     if (size <= UINT8_MAX)
-        put_8(packer, 0xC4, (uint8_t)size);
+        put(packer, 0xC4, size, 1);
     else
         put_length(packer, 0xC5, size);
     put_bytes(packer, data, size);

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "checkpoint/dict_internal.h"
@@ -135,14 +136,10 @@ static bool parse_name(const char *name, int64_t *number)
 static int add_found(uni__found_list *list, int64_t number, const char *dir, const char *name,
                      bool recovery, uni_error *err)
 {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? list->capacity * 2 : 16;
-        void *grown = realloc(list->items, capacity * sizeof *list->items);
-        if (!grown)
-            return uni_error_set(err, UNI_ENOMEM, "no memory to list %s", dir);
-        list->items = grown;
-        list->capacity = capacity;
-    }
+    void *grown = uni__grown(list->items, list->count, &list->capacity, sizeof *list->items);
+    if (!grown)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to list %s", dir);
+    list->items = grown;
     char *path = uni__path_join(dir, name, NULL);
     if (!path)
         return uni_error_set(err, UNI_ENOMEM, "no memory to list %s", dir);

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "checkpoint/dict_internal.h"
 #include "checkpoint/internal.h"
@@ -102,14 +103,11 @@ static int make_dir(uni__draft *draft, uni_error *err)
 
 static int remember(uni__draft *draft, const char *path, int rank, uni_error *err)
 {
-    if (draft->origin_count == draft->origin_capacity) {
-        size_t capacity = draft->origin_capacity ? draft->origin_capacity * 2 : 8;
-        void *grown = realloc(draft->origins, capacity * sizeof *draft->origins);
-        if (!grown)
-            return no_memory(err);
-        draft->origins = grown;
-        draft->origin_capacity = capacity;
-    }
+    void *grown = uni__grown(draft->origins, draft->origin_count, &draft->origin_capacity,
+                             sizeof *draft->origins);
+    if (!grown)
+        return no_memory(err);
+    draft->origins = grown;
     char *copy = strdup(path);
     if (!copy)
         return no_memory(err);

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/grow.h"
 #include "checkpoint/manifest_internal.h"
 #include "checkpoint/store.h"
 
@@ -31,15 +32,12 @@ void uni__manifest_clear(uni__manifest *manifest)
 int uni__manifest_add(uni__manifest *manifest, const char *path, uint64_t size, const char xxh3[17],
                       bool link, uni_error *err)
 {
-    if (manifest->file_count == manifest->file_capacity) {
-        size_t capacity = manifest->file_capacity ? manifest->file_capacity * 2 : 8;
-        void *grown = realloc(manifest->files, capacity * sizeof *manifest->files);
-        if (!grown)
-            return uni_error_set(err, UNI_ENOMEM, "no memory for a manifest of %zu files",
-                                 capacity);
-        manifest->files = grown;
-        manifest->file_capacity = capacity;
-    }
+    void *grown = uni__grown(manifest->files, manifest->file_count, &manifest->file_capacity,
+                             sizeof *manifest->files);
+    if (!grown)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a manifest of %zu files",
+                             manifest->file_count + 1);
+    manifest->files = grown;
     uni__manifest_file *file = &manifest->files[manifest->file_count];
     *file = (uni__manifest_file){ .path = strdup(path), .size = size, .link = link };
     if (!file->path)

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "checkpoint/internal.h"
@@ -42,14 +43,11 @@ int uni__staging_name(char **out, const char *staging_dir, const char *prefix, u
 
 int uni__store_add(uni__store *store, uni__checkpoint_info *entry, uni_error *err)
 {
-    if (store->count == store->capacity) {
-        size_t capacity = store->capacity ? store->capacity * 2 : 8;
-        void *grown = realloc(store->entries, capacity * sizeof(uni__checkpoint_info *));
-        if (!grown)
-            return uni_error_set(err, UNI_ENOMEM, "no memory for the list of checkpoints");
-        store->entries = grown;
-        store->capacity = capacity;
-    }
+    void *grown =
+        uni__grown(store->entries, store->count, &store->capacity, sizeof(uni__checkpoint_info *));
+    if (!grown)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the list of checkpoints");
+    store->entries = grown;
     size_t at = store->count++;
     for (; at > 0 && store->entries[at - 1]->number > entry->number; at--)
         store->entries[at] = store->entries[at - 1];

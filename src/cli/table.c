@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/safe_text.h"
 #include "cli/table.h"
 
@@ -58,15 +59,11 @@ void cli_table_cell(cli_table *table, int style, const char *format, ...)
 {
     if (!table || table->failed)
         return;
-    if (table->count == table->capacity) {
-        size_t capacity = table->capacity ? table->capacity * 2 : 64;
-        cell *cells = realloc(table->cells, capacity * sizeof *cells);
-        table->failed = cells == NULL;
-        if (!cells)
-            return;
-        table->cells = cells;
-        table->capacity = capacity;
-    }
+    cell *cells = uni__grown(table->cells, table->count, &table->capacity, sizeof *cells);
+    table->failed = cells == NULL;
+    if (!cells)
+        return;
+    table->cells = cells;
     char *text = NULL;
     va_list arguments;
     va_start(arguments, format);

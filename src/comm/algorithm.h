@@ -11,6 +11,14 @@
 
 #include "comm/board.h"
 
+/* Elements [first, first + count) of each segment; segment s of member m begins at
+ * views[m] + s * stride bytes. */
+typedef struct uni__pull {
+    const char *const *views;
+    size_t stride; /* bytes from one segment to the next in a view */
+    size_t first, count; /* elements of the segment in this window */
+} uni__pull;
+
 struct uni__algorithm {
     const char *name;
     const char *cost; /* steps and bytes, for the table that is printed */
@@ -22,6 +30,8 @@ struct uni__algorithm {
     void (*fill)(uni_comm_request *request, size_t window);
     /* 1 done, 0 not yet, negative failed. */
     int (*step)(uni_comm_request *request, uni_error *err);
+    /* What uni__pull_step does with a window. */
+    void (*window)(uni_comm_request *request, const uni__pull *pull);
 };
 
 extern const uni__algorithm uni__all_reduce_small, uni__all_reduce_slices, uni__reduce_to_root,
@@ -32,16 +42,8 @@ extern const uni__algorithm uni__all_reduce_small, uni__all_reduce_slices, uni__
 const uni__algorithm *uni__table_choose(int kind, size_t bytes, int size);
 
 /* pull.c: shared by all collectives that only read from peers. Windows of the segments go through
- * staging. When all buffers are visible, a single window covers everything and is read in place.
- * `pull` handles elements [first, first + count) of each segment; segment s of member m begins at
- * views[m] + s * stride bytes. */
-typedef struct uni__pull {
-    const char *const *views;
-    size_t stride; /* bytes from one segment to the next in a view */
-    size_t first, count; /* elements of the segment in this window */
-} uni__pull;
-typedef void (*uni__pull_window)(uni_comm_request *request, const uni__pull *pull);
-int uni__pull_step(uni_comm_request *request, uni__pull_window pull, uni_error *err);
+ * staging. When all buffers are visible, a single window covers everything and is read in place. */
+int uni__pull_step(uni_comm_request *request, uni_error *err);
 void uni__pull_fill(uni_comm_request *request, size_t window);
 /* Reduces a window over all ranks' inputs with the call's op. */
 void uni__pull_reduce(uni_comm_request *request, const uni__pull *pull);

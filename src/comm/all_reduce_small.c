@@ -7,15 +7,11 @@
  */
 #include "comm/algorithm.h"
 
-static int step(uni_comm_request *request, uni_error *err)
-{
-    return uni__pull_step(request, uni__pull_reduce, err);
-}
-
 const uni__algorithm uni__all_reduce_small = {
     .name = "small",
     .cost = "1 meeting; b copied, n*b read by each rank",
     .copy_first = true,
     .fill = uni__pull_fill,
-    .step = step,
+    .step = uni__pull_step,
+    .window = uni__pull_reduce,
 };

@@ -14,14 +14,10 @@ static void copy_window(uni_comm_request *request, const uni__pull *pull)
     }
 }
 
-static int step(uni_comm_request *request, uni_error *err)
-{
-    return uni__pull_step(request, copy_window, err);
-}
-
 const uni__algorithm uni__all_to_all_pull = {
     .name = "pull",
     .cost = "shared buffers: 2 meetings, else 1 a window and n*b copied; n*b read by each rank",
     .fill = uni__pull_fill,
-    .step = step,
+    .step = uni__pull_step,
+    .window = copy_window,
 };

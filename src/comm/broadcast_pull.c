@@ -14,11 +14,6 @@ static void copy_window(uni_comm_request *request, const uni__pull *pull)
                                      pull->count * size);
 }
 
-static int step(uni_comm_request *request, uni_error *err)
-{
-    return uni__pull_step(request, copy_window, err);
-}
-
 /* A message that fits one window is sent once it is in staging, so the sender does not wait. Two
  * ranks that both send first therefore do not deadlock. A mismatched recv then fails on the
  * receiver, and here at the next call. */
@@ -30,14 +25,15 @@ static int send_step(uni_comm_request *request, uni_error *err)
         !(atomic_load_explicit(&mine->what, memory_order_relaxed) >> 24 & UNI__FLAG_VISIBLE);
     if (request->call.kind == UNI__KIND_SEND && small && staged)
         return 1;
-    return step(request, err);
+    return uni__pull_step(request, err);
 }
 
 const uni__algorithm uni__broadcast_pull = {
     .name = "pull",
     .cost = "shared buffers: 2 meetings, else 1 a window and b copied by the root; b read by each",
     .fill = uni__pull_fill,
-    .step = step,
+    .step = uni__pull_step,
+    .window = copy_window,
 };
 
 const uni__algorithm uni__send_small = {
@@ -46,11 +42,13 @@ const uni__algorithm uni__send_small = {
     .copy_first = true,
     .fill = uni__pull_fill,
     .step = send_step,
+    .window = copy_window,
 };
 
 const uni__algorithm uni__send_pull = {
     .name = "pull",
     .cost = "shared buffer: 2 meetings of the two, else 1 a window and b copied; b read",
     .fill = uni__pull_fill,
-    .step = step,
+    .step = uni__pull_step,
+    .window = copy_window,
 };

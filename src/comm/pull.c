@@ -57,7 +57,7 @@ void uni__pull_fill(uni_comm_request *request, size_t window)
             (const char *)call->in + (s * call->count + window * each) * size, bytes);
 }
 
-static int read_in_place(uni_comm_request *request, uni__pull_window pull, uni_error *err)
+static int read_in_place(uni_comm_request *request, uni_error *err)
 {
     int members = request->lane->members;
     const char *views[UNI__COMM_MAX_RANKS];
@@ -74,28 +74,29 @@ static int read_in_place(uni_comm_request *request, uni__pull_window pull, uni_e
                                    "somebody wrote over it",
                                    uni__lane_rank(request->lane, m));
     }
-    pull(request, &(uni__pull){ views, bytes, 0, request->call.count });
+    request->algorithm->window(request, &(uni__pull){ views, bytes, 0, request->call.count });
     return 0;
 }
 
-static void read_staged(uni_comm_request *request, uni__pull_window pull)
+static void read_staged(uni_comm_request *request)
 {
     int members = request->lane->members;
     const char *views[UNI__COMM_MAX_RANKS];
     size_t each = window_elements(request);
     for (int m = 0; m < members; m++)
         views[m] = uni__board_half(request, m, request->window);
-    pull(request, &(uni__pull){ views, each * uni_dtype_size(request->call.dtype),
-                                request->window * each, window_count(request, request->window) });
+    request->algorithm->window(
+        request, &(uni__pull){ views, each * uni_dtype_size(request->call.dtype),
+                               request->window * each, window_count(request, request->window) });
 }
 
-static int arrive(uni_comm_request *request, uni__pull_window pull, uni_error *err)
+static int arrive(uni_comm_request *request, uni_error *err)
 {
     int reached = uni__board_reached(request, UNI__PHASE_ARRIVED, err);
     if (reached != 1)
         return reached;
     if (request->direct) {
-        UNI_TRY(read_in_place(request, pull, err));
+        UNI_TRY(read_in_place(request, err));
         request->stage = LEAVING;
         uni__board_publish(request, 2);
         return 1;
@@ -110,10 +111,10 @@ static int arrive(uni_comm_request *request, uni__pull_window pull, uni_error *e
     return 1;
 }
 
-int uni__pull_step(uni_comm_request *request, uni__pull_window pull, uni_error *err)
+int uni__pull_step(uni_comm_request *request, uni_error *err)
 {
     int reached;
-    if (request->stage == ARRIVING && (reached = arrive(request, pull, err)) != 1)
+    if (request->stage == ARRIVING && (reached = arrive(request, err)) != 1)
         return reached;
     if (request->stage == LEAVING)
         return uni__board_reached(request, 2, err);
@@ -121,7 +122,7 @@ int uni__pull_step(uni_comm_request *request, uni__pull_window pull, uni_error *
     for (;;) {
         if ((reached = uni__board_reached(request, 2 + request->window, err)) != 1)
             return reached;
-        read_staged(request, pull);
+        read_staged(request);
         if (++request->window == windows)
             return 1;
         uni__pull_fill(request, request->window);

@@ -13,14 +13,10 @@ static void reduce_window(uni_comm_request *request, const uni__pull *pull)
                      request->lane->members, &out, 1, pull->count);
 }
 
-static int step(uni_comm_request *request, uni_error *err)
-{
-    return uni__pull_step(request, reduce_window, err);
-}
-
 const uni__algorithm uni__reduce_scatter_pull = {
     .name = "pull",
     .cost = "shared buffers: 2 meetings, else 1 a window and n*b copied; n*b read by each rank",
     .fill = uni__pull_fill,
-    .step = step,
+    .step = uni__pull_step,
+    .window = reduce_window,
 };

@@ -7,14 +7,10 @@ static void reduce_on_root(uni_comm_request *request, const uni__pull *pull)
         uni__pull_reduce(request, pull);
 }
 
-static int step(uni_comm_request *request, uni_error *err)
-{
-    return uni__pull_step(request, reduce_on_root, err);
-}
-
 const uni__algorithm uni__reduce_to_root = {
     .name = "to_root",
     .cost = "shared buffers: 2 meetings, else 1 a window and b copied; n*b read by the root",
     .fill = uni__pull_fill,
-    .step = step,
+    .step = uni__pull_step,
+    .window = reduce_on_root,
 };

@@ -11,6 +11,7 @@
 
 #include "nn/shared.h"
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/text.h"
 #include "strategy/internal.h"
 
@@ -137,15 +138,11 @@ static void collect_names(const uni_value *value, names *all)
         collect_names(item, all);
         if (!text || strcmp(uni_dict_key_at(value, i), "name") != 0)
             continue;
-        if (all->count == all->room) {
-            size_t room = all->room ? 2 * all->room : 16;
-            const char **grown = realloc(all->list, room * sizeof *grown);
-            all->failed |= !grown;
-            if (!grown)
-                return;
-            all->list = grown;
-            all->room = room;
-        }
+        const char **grown = uni__grown(all->list, all->count, &all->room, sizeof *grown);
+        all->failed |= !grown;
+        if (!grown)
+            return;
+        all->list = grown;
         all->list[all->count++] = text;
     }
 }

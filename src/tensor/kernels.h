@@ -175,4 +175,19 @@ extern const uni__tensor_kernels uni__tensor_kernels_avx2;
 #endif
 const uni__tensor_kernels *uni__tensor_kernels_best(void);
 
+/* The table's entries, for a file whose functions have the names of the slots. */
+#define UNI__TENSOR_KERNELS_HERE                                                                   \
+    .activation = activation, .activation_backward = activation_backward, .unary = unary,          \
+    .unary_backward = unary_backward, .binary = binary, .binary_backward = binary_backward,        \
+    .scale = scale, .bias_activation = bias_activation,                                            \
+    .bias_activation_backward = bias_activation_backward, .reduce = reduce, .softmax = softmax,    \
+    .softmax_backward = softmax_backward, .log_softmax = log_softmax,                              \
+    .log_softmax_backward = log_softmax_backward, .layer_norm = layer_norm,                        \
+    .layer_norm_backward = layer_norm_backward, .column_moments = column_moments,                  \
+    .column_products = column_products, .column_affine = column_affine,                            \
+    .column_combine = column_combine, .dropout = dropout, .uniform = uniform,                      \
+    .max_merge = max_merge, .pointwise_loss = pointwise_loss,                                      \
+    .pointwise_loss_backward = pointwise_loss_backward, .add_in_place = add_in_place, .sgd = sgd,  \
+    .momentum = momentum, .adam = adam, .rmsprop = rmsprop, .adagrad = adagrad
+
 #endif

@@ -52,25 +52,20 @@ INLINE void panel(size_t rows, size_t cols, size_t depth, const float *a, size_t
              beta);
     const float *rest = a + i * a_row;
     float *to = c + i * ldc;
+#define REST(count)                                                                                \
+    case count:                                                                                    \
+        tile(count, cols, depth, rest, a_row, a_step, b, to, ldc, alpha, beta);                    \
+        break;
     switch (rows - i) {
-    case 5:
-        tile(5, cols, depth, rest, a_row, a_step, b, to, ldc, alpha, beta);
-        break;
-    case 4:
-        tile(4, cols, depth, rest, a_row, a_step, b, to, ldc, alpha, beta);
-        break;
-    case 3:
-        tile(3, cols, depth, rest, a_row, a_step, b, to, ldc, alpha, beta);
-        break;
-    case 2:
-        tile(2, cols, depth, rest, a_row, a_step, b, to, ldc, alpha, beta);
-        break;
-    case 1:
-        tile(1, cols, depth, rest, a_row, a_step, b, to, ldc, alpha, beta);
-        break;
+        REST(5)
+        REST(4)
+        REST(3)
+        REST(2)
+        REST(1)
     default:
         break;
     }
+#undef REST
 }
 
 static void panel_plain(size_t rows, size_t cols, size_t depth, const float *a, size_t lda,

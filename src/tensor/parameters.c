@@ -9,6 +9,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "base/grow.h"
 #include "tensor/shared.h"
 #include "tensor/internal.h"
 #include "tensor/update.h"
@@ -94,14 +95,10 @@ int uni_parameters_add(uni_parameter **out, uni_parameters *store, const char *n
     size_t size = 0;
     *out = NULL;
     UNI_TRY(check_new(store, name, ndim, shape, &size, err));
-    if (store->count == store->capacity) {
-        size_t capacity = store->capacity ? store->capacity * 2 : 16;
-        uni_parameter **items = realloc(store->items, capacity * sizeof *items);
-        if (!items)
-            return uni_error_set(err, UNI_ENOMEM, "no memory for parameter %s", name);
-        store->items = items;
-        store->capacity = capacity;
-    }
+    uni_parameter **items = uni__grown(store->items, store->count, &store->capacity, sizeof *items);
+    if (!items)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for parameter %s", name);
+    store->items = items;
     uni_parameter *parameter = calloc(1, sizeof *parameter);
     char *copy = strdup(name);
     buffer *flat = &store->buffers[kind == UNI_PARAMETER_STATE];

@@ -5,6 +5,7 @@
  * Marks are few (one per rank and attempt) and are kept only until every follower has passed them.
  * A follower that registers later starts after all existing marks.
  */
+#include "base/grow.h"
 #include "track/feed.h"
 
 #include <errno.h>
@@ -79,17 +80,12 @@ int uni__feed_mark(uni__feed *feed, uni__mark mark, uni_error *err)
     int status = 0;
     pthread_mutex_lock(&feed->lock);
     prune(feed);
-    if (feed->num_marks == feed->marks_capacity) {
-        size_t capacity = feed->marks_capacity == 0 ? 16 : 2 * feed->marks_capacity;
-        uni__mark *grown = realloc(feed->marks, capacity * sizeof *grown);
-        if (grown == NULL) {
-            status = uni_error_set(err, UNI_ENOMEM, "no memory to follow %s", feed->path);
-        } else {
-            feed->marks = grown;
-            feed->marks_capacity = capacity;
-        }
-    }
-    if (status == 0) {
+    uni__mark *grown =
+        uni__grown(feed->marks, feed->num_marks, &feed->marks_capacity, sizeof *grown);
+    if (!grown) {
+        status = uni_error_set(err, UNI_ENOMEM, "no memory to follow %s", feed->path);
+    } else {
+        feed->marks = grown;
         feed->marks[feed->num_marks++] = mark;
         pthread_cond_broadcast(&feed->changed);
     }

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/grow.h"
 #include "track/sink.h"
 #include "base/options.h"
 
@@ -219,14 +220,10 @@ static int json_result(void *self, const uni_reports *reports, uni_error *err)
     json_sink *j = self;
     bool first = true;
     size_t before = j->pending.size;
-    if (j->num_pending == j->lengths_capacity) {
-        size_t capacity = j->lengths_capacity == 0 ? 64 : 2 * j->lengths_capacity;
-        size_t *grown = realloc(j->lengths, capacity * sizeof *grown);
-        if (grown == NULL)
-            return uni_error_set(err, UNI_ENOMEM, "no memory for the reports of %s", j->path);
-        j->lengths = grown;
-        j->lengths_capacity = capacity;
-    }
+    size_t *grown = uni__grown(j->lengths, j->num_pending, &j->lengths_capacity, sizeof *grown);
+    if (!grown)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the reports of %s", j->path);
+    j->lengths = grown;
     uni__text_add_string(&j->pending, j->empty ? "[" : ",\n[");
     for (int rank = 0; rank < reports->world_size; rank++) {
         if (reports->by_rank[rank] == NULL || !wanted(j, rank))

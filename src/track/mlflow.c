@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/grow.h"
 #include "track/sink.h"
 #include "track/trials.h"
 #include "base/options.h"
@@ -111,16 +112,10 @@ static int add_pair(uni__mlflow_pairs *pairs, const char *key, const uni_value *
         uni__text_add(&text, "", 0);
     if (!text.failed && text.data != NULL)
         cut(&text, MAX_VALUE);
-    if (pairs->count == pairs->capacity) {
-        size_t capacity = pairs->capacity == 0 ? 16 : 2 * pairs->capacity;
-        uni__mlflow_pair *grown = realloc(pairs->items, capacity * sizeof *grown);
-        clean.failed = clean.failed || grown == NULL;
-        if (grown != NULL) {
-            pairs->items = grown;
-            pairs->capacity = capacity;
-        }
-    }
-    if (clean.failed || text.failed || clean.data == NULL || text.data == NULL) {
+    uni__mlflow_pair *grown =
+        uni__grown(pairs->items, pairs->count, &pairs->capacity, sizeof *grown);
+    pairs->items = grown ? grown : pairs->items;
+    if (!grown || clean.failed || text.failed || clean.data == NULL || text.data == NULL) {
         uni__text_free(&clean);
         uni__text_free(&text);
         return uni_error_set(err, UNI_ENOMEM, "no memory for the params of the MLflow run");

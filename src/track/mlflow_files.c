@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "track/mlflow.h"
@@ -292,14 +293,10 @@ static int find_metric(files *f, const char *key, metric_file **out, uni_error *
         for (i = 0; i < f->count && strcmp(f->metrics[i].key, key) != 0;)
             i++;
     if (i == f->count) {
-        if (f->count == f->capacity) {
-            size_t capacity = f->capacity == 0 ? 16 : 2 * f->capacity;
-            metric_file *grown = realloc(f->metrics, capacity * sizeof *grown);
-            if (grown == NULL)
-                return no_memory(err);
-            f->metrics = grown;
-            f->capacity = capacity;
-        }
+        metric_file *grown = uni__grown(f->metrics, f->count, &f->capacity, sizeof *grown);
+        if (!grown)
+            return no_memory(err);
+        f->metrics = grown;
         char *copy = strdup(key), *name = file_name(f, key);
         if (copy == NULL || name == NULL) {
             free(copy);

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "track/feed.h"
 #include "track/line.h"
@@ -57,15 +58,11 @@ static int compare(const void *left, const void *right)
 
 static int add_place(reader *r, place p, uni_error *err)
 {
-    if (r->count == r->capacity) {
-        size_t capacity = r->capacity == 0 ? 1024 : 2 * r->capacity;
-        place *grown = realloc(r->places, capacity * sizeof *grown);
-        if (grown == NULL)
-            return uni_error_set(err, UNI_ENOMEM, "no memory for the %zu reports of %s", r->count,
-                                 r->path);
-        r->places = grown;
-        r->capacity = capacity;
-    }
+    place *grown = uni__grown(r->places, r->count, &r->capacity, sizeof *grown);
+    if (!grown)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the %zu reports of %s", r->count,
+                             r->path);
+    r->places = grown;
     if (r->count > 0 && compare(&r->places[r->count - 1], &p) > 0)
         r->sorted = false;
     if (p.rank >= r->world_size)

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/element.h"
 #include "base/file.h"
+#include "base/grow.h"
 #include "track/sink.h"
 #include "track/tensorboard_file.h"
 #include "base/options.h"
@@ -68,14 +69,10 @@ static int tag_of(tensorboard *t, const char *metric, const char **out, uni_erro
         for (i = 0; i < t->num_tags && strcmp(t->tags[i].metric, metric) != 0;)
             i++;
     if (i == t->num_tags) {
-        if (t->num_tags == t->tags_capacity) {
-            size_t capacity = t->tags_capacity == 0 ? 16 : 2 * t->tags_capacity;
-            tag *grown = realloc(t->tags, capacity * sizeof *grown);
-            if (grown == NULL)
-                return no_memory(err);
-            t->tags = grown;
-            t->tags_capacity = capacity;
-        }
+        tag *grown = uni__grown(t->tags, t->num_tags, &t->tags_capacity, sizeof *grown);
+        if (!grown)
+            return no_memory(err);
+        t->tags = grown;
         size_t before = strlen(t->prefix), length = strlen(metric);
         char *text = malloc(before + length + 1), *key = strdup(metric);
         if (text == NULL || key == NULL) {
@@ -94,14 +91,11 @@ static int tag_of(tensorboard *t, const char *metric, const char **out, uni_erro
 
 static int add_value(tensorboard *t, const char *name, Uni__Tb__Value **out, uni_error *err)
 {
-    if (t->num_values == t->values_capacity) {
-        size_t capacity = t->values_capacity == 0 ? 16 : 2 * t->values_capacity;
-        Uni__Tb__Value *grown = realloc(t->values, capacity * sizeof *grown);
-        if (grown == NULL)
-            return no_memory(err);
-        t->values = grown;
-        t->values_capacity = capacity;
-    }
+    Uni__Tb__Value *grown =
+        uni__grown(t->values, t->num_values, &t->values_capacity, sizeof *grown);
+    if (!grown)
+        return no_memory(err);
+    t->values = grown;
     *out = &t->values[t->num_values++];
     uni__tb__value__init(*out);
     (*out)->tag = (char *)name;
@@ -173,14 +167,11 @@ static int add_histogram(tensorboard *t, const char *name, const uni_value *list
                          uni_error *err)
 {
     size_t nonfinite = 0;
-    if (t->num_histograms == t->histograms_capacity) {
-        size_t capacity = t->histograms_capacity == 0 ? 4 : 2 * t->histograms_capacity;
-        histogram **grown = realloc(t->histograms, capacity * sizeof(histogram *));
-        if (grown == NULL)
-            return no_memory(err);
-        t->histograms = grown;
-        t->histograms_capacity = capacity;
-    }
+    histogram **grown =
+        uni__grown(t->histograms, t->num_histograms, &t->histograms_capacity, sizeof(histogram *));
+    if (!grown)
+        return no_memory(err);
+    t->histograms = grown;
     histogram *h = calloc(1, sizeof *h);
     if (h == NULL)
         return no_memory(err);
@@ -334,14 +325,10 @@ static int take_hparam(void *context, const char *name, const uni_value *leaf, u
     uni_value_type type = uni_value_type_of(leaf);
     if (type == UNI_TYPE_NULL)
         return 0;
-    if (h->count == h->capacity) {
-        size_t capacity = h->capacity == 0 ? 16 : 2 * h->capacity;
-        Uni__Tb__HParam *grown = realloc(h->pairs, capacity * sizeof *grown);
-        if (grown == NULL)
-            return no_memory(err);
-        h->pairs = grown;
-        h->capacity = capacity;
-    }
+    Uni__Tb__HParam *grown = uni__grown(h->pairs, h->count, &h->capacity, sizeof *grown);
+    if (!grown)
+        return no_memory(err);
+    h->pairs = grown;
     Uni__Tb__HParam *pair = &h->pairs[h->count++];
     uni__tb__hparam__init(pair);
     pair->key = strdup(name);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "track/sink.h"
 #include "track/tensorboard_file.h"
 #include "track/trials.h"
@@ -42,14 +43,10 @@ static int take_parameter(void *context, const char *name, const uni_value *leaf
                 c->items[i].type = UNI__TB__HPARAM_INFO__TYPE__STRING;
             return 0;
         }
-    if (c->count == c->capacity) {
-        size_t capacity = c->capacity == 0 ? 16 : 2 * c->capacity;
-        Uni__Tb__HParamInfo *grown = realloc(c->items, capacity * sizeof *grown);
-        if (grown == NULL)
-            return no_memory(err);
-        c->items = grown;
-        c->capacity = capacity;
-    }
+    Uni__Tb__HParamInfo *grown = uni__grown(c->items, c->count, &c->capacity, sizeof *grown);
+    if (!grown)
+        return no_memory(err);
+    c->items = grown;
     char *copy = strdup(name);
     if (copy == NULL)
         return no_memory(err);

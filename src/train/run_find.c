@@ -15,6 +15,7 @@
 
 #include "train/shared.h"
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/safe_text.h"
@@ -199,14 +200,10 @@ typedef struct run_list {
 
 static int list_add(run_list *list, uni_run *run, uni_error *err)
 {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? list->capacity * 2 : 64;
-        uni_run **items = realloc(list->items, capacity * sizeof *items);
-        if (!items)
-            return uni_error_set(err, UNI_ENOMEM, "no memory for %zu runs", capacity);
-        list->items = items;
-        list->capacity = capacity;
-    }
+    uni_run **items = uni__grown(list->items, list->count, &list->capacity, sizeof *items);
+    if (!items)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %zu runs", list->count + 1);
+    list->items = items;
     list->items[list->count++] = run;
     return 0;
 }

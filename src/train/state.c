@@ -1,6 +1,7 @@
 /*
  * state.c - logs of the ranks' state, and what becomes of it at the start of an attempt (state.h).
  */
+#include "base/grow.h"
 #include "base/shared.h"
 #include "train/state.h"
 
@@ -26,22 +27,14 @@ static void drop_first(uni__state_log *log, int count)
         memmove(log->entries, log->entries + count, (size_t)log->count * sizeof *log->entries);
 }
 
-static bool grow(uni__state_log *log)
-{
-    int capacity = log->capacity ? log->capacity * 2 : 4;
-    uni__state_entry *grown = realloc(log->entries, (size_t)capacity * sizeof *grown);
-    if (!grown)
-        return false;
-    log->entries = grown;
-    log->capacity = capacity;
-    return true;
-}
-
 int uni__state_log_add(uni__state_log *log, int64_t iteration, const void *section, size_t size,
                        uni_error *err)
 {
     void *copy = malloc(size);
-    if (!copy || (log->count == log->capacity && !grow(log))) {
+    uni__state_entry *grown =
+        uni__grown(log->entries, (size_t)log->count, &log->capacity, sizeof *grown);
+    log->entries = grown ? grown : log->entries;
+    if (!copy || !grown) {
         free(copy);
         return uni_error_set(err, UNI_ENOMEM, "no memory for %zu bytes of state", size);
     }

@@ -32,7 +32,8 @@ typedef struct uni__state_entry {
 
 typedef struct uni__state_log {
     uni__state_entry *entries; /* oldest first */
-    int count, capacity;
+    int count;
+    size_t capacity;
     size_t bytes;
 } uni__state_log;
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "tune/schedule.h"
 #include "tune/search.h"
 
@@ -114,14 +115,10 @@ static bool was_there(const rung *at, int64_t trial)
 
 static int enter(rung *at, const uni__schedule_report *report, uni_error *err)
 {
-    if (at->count == at->room) {
-        size_t room = at->room ? at->room * 2 : 32;
-        entry *grown = realloc(at->entries, room * sizeof *grown);
-        if (!grown)
-            return uni_error_set(err, UNI_ENOMEM, "no memory for a scheduler");
-        at->entries = grown;
-        at->room = room;
-    }
+    entry *grown = uni__grown(at->entries, at->count, &at->room, sizeof *grown);
+    if (!grown)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a scheduler");
+    at->entries = grown;
     size_t from = 0, to = at->count;
     while (from < to) {
         size_t middle = (from + to) / 2;

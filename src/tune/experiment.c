@@ -11,6 +11,7 @@
 #include <unisono/run.h>
 
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/owned.h"
 #include "base/text.h"
 
@@ -21,14 +22,11 @@ static int intern(uni__experiment *experiment, const char *name)
     for (int i = 0; i < experiment->num_names; i++)
         if (strcmp(experiment->names[i], name) == 0)
             return i;
-    if (experiment->num_names == experiment->names_room) {
-        int room = experiment->names_room ? experiment->names_room * 2 : 16;
-        char **grown = realloc(experiment->names, (size_t)room * sizeof *grown);
-        if (!grown)
-            return -1;
-        experiment->names = grown;
-        experiment->names_room = room;
-    }
+    char **grown = uni__grown(experiment->names, (size_t)experiment->num_names,
+                              &experiment->names_room, sizeof *grown);
+    if (!grown)
+        return -1;
+    experiment->names = grown;
     char *copy = strdup(name);
     if (!copy)
         return -1;
@@ -255,14 +253,11 @@ static int add_trial(uni__experiment *experiment, int64_t index, const uni_value
                              "the journal of %s has trial %lld where %lld should be: a line is "
                              "missing",
                              experiment->dir, (long long)index, (long long)experiment->count);
-    if (experiment->count == experiment->room) {
-        int64_t room = experiment->room ? experiment->room * 2 : 64;
-        uni__trial **grown = realloc(experiment->trials, (size_t)room * sizeof *grown);
-        if (!grown)
-            return no_memory(err);
-        experiment->trials = grown;
-        experiment->room = room;
-    }
+    uni__trial **grown =
+        uni__grown(experiment->trials, (size_t)experiment->count, &experiment->room, sizeof *grown);
+    if (!grown)
+        return no_memory(err);
+    experiment->trials = grown;
     uni__trial *trial = calloc(1, sizeof *trial);
     if (!trial)
         return no_memory(err);
@@ -328,14 +323,11 @@ static int add_report(uni__experiment *experiment, uni__trial *trial, const uni_
                       uni_error *err)
 {
     uni__text path = { 0 };
-    if (trial->num_reports == trial->room) {
-        int room = trial->room ? trial->room * 2 : 4;
-        uni__report *grown = realloc(trial->reports, (size_t)room * sizeof *grown);
-        if (!grown)
-            return no_memory(err);
-        trial->reports = grown;
-        trial->room = room;
-    }
+    uni__report *grown =
+        uni__grown(trial->reports, (size_t)trial->num_reports, &trial->room, sizeof *grown);
+    if (!grown)
+        return no_memory(err);
+    trial->reports = grown;
     uni_value *metrics = uni__record_read_metrics(record);
     uni__report report = { .iteration = uni_dict_get_int(record, "i", 0),
                            .seconds = uni_dict_get_float(record, "s", 0),

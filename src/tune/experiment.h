@@ -51,7 +51,8 @@ typedef struct uni__trial {
     uni__aggregate *aggregates;
     int num_aggregates;
     uni__report *reports; /* until the trial ends */
-    int num_reports, room;
+    int num_reports;
+    size_t room;
     char *error, *why;
     /* What the function left behind; only in the process that ran the trial. */
     uni_value *failure;
@@ -80,9 +81,11 @@ typedef struct uni__experiment {
     int sign; /* 1: max, -1: min, 0: no mode */
     int64_t expected; /* number of trials; -1: not known */
     uni__trial **trials;
-    int64_t count, room;
+    int64_t count;
+    size_t room;
     char **names; /* of metrics */
-    int num_names, names_room;
+    int num_names;
+    size_t names_room;
     bool finished;
     int tuners; /* how many tuners have opened it */
     /* seconds_used: by earlier tuners, for the time budget. */

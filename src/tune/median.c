@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "tune/schedule.h"
 #include "tune/search.h"
 
@@ -74,14 +75,10 @@ static int median_added(void *context, int64_t trial, uni_error *err)
 static int add_point(history *mine, const uni__schedule_report *report, double grace,
                      uni_error *err)
 {
-    if (mine->count == mine->room) {
-        size_t room = mine->room ? mine->room * 2 : 8;
-        point *grown = realloc(mine->points, room * sizeof *grown);
-        if (!grown)
-            return uni_error_set(err, UNI_ENOMEM, "no memory for a scheduler");
-        mine->points = grown;
-        mine->room = room;
-    }
+    point *grown = uni__grown(mine->points, mine->count, &mine->room, sizeof *grown);
+    if (!grown)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a scheduler");
+    mine->points = grown;
     const point *before = mine->count ? &mine->points[mine->count - 1] : NULL;
     double count = before ? before->count : 0, mean = before ? before->mean : NAN;
     bool counts = report->time >= grace;

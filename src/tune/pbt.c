@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/random.h"
 #include "tune/schedule.h"
 #include "tune/search.h"
@@ -56,14 +57,10 @@ static const mark *last_mark(const individual *one)
 
 static int add_mark(individual *one, mark next, uni_error *err)
 {
-    if (one->count == one->room) {
-        size_t room = one->room ? one->room * 2 : 8;
-        mark *grown = realloc(one->marks, room * sizeof *grown);
-        if (!grown)
-            return uni_error_set(err, UNI_ENOMEM, "no memory for a scheduler");
-        one->marks = grown;
-        one->room = room;
-    }
+    mark *grown = uni__grown(one->marks, one->count, &one->room, sizeof *grown);
+    if (!grown)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a scheduler");
+    one->marks = grown;
     one->marks[one->count++] = next;
     return 0;
 }

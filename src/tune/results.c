@@ -10,6 +10,7 @@
 
 #include "tune/shared.h"
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/text.h"
 #include "tune/experiment.h"
 
@@ -385,14 +386,11 @@ typedef struct reader {
 
 static int note_restart(reader *read, int64_t trial, int64_t iteration, uni_error *err)
 {
-    if (read->num_restarts == read->room) {
-        size_t room = read->room ? read->room * 2 : 64;
-        void *grown = realloc(read->restarts, room * sizeof *read->restarts);
-        if (!grown)
-            return uni_error_set(err, UNI_ENOMEM, "no memory to read reports");
-        read->restarts = grown;
-        read->room = room;
-    }
+    void *grown =
+        uni__grown(read->restarts, read->num_restarts, &read->room, sizeof *read->restarts);
+    if (!grown)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to read reports");
+    read->restarts = grown;
     read->restarts[read->num_restarts++] =
         (struct restart){ .trial = trial, .number = read->starts[trial], .iteration = iteration };
     return 0;

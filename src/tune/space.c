@@ -6,6 +6,7 @@
  * number and the parameter's index in the sorted list. So trial 4711 is the same whenever it is
  * computed.
  */
+#include "base/grow.h"
 #include "base/shared.h"
 #include "tune/shared.h"
 #include "tune/space.h"
@@ -24,14 +25,11 @@
 static int add_parameter(uni__space *space, const char *path, const uni__domain *domain,
                          uni_error *err)
 {
-    if (space->count == space->capacity) {
-        int room = space->capacity ? space->capacity * 2 : 16;
-        uni__parameter *grown = realloc(space->items, (size_t)room * sizeof *grown);
-        if (!grown)
-            return uni_error_set(err, UNI_ENOMEM, "no memory for the space");
-        space->items = grown;
-        space->capacity = room;
-    }
+    uni__parameter *grown =
+        uni__grown(space->items, (size_t)space->count, &space->capacity, sizeof *grown);
+    if (!grown)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the space");
+    space->items = grown;
     space->items[space->count] = (uni__parameter){ .path = strdup(path), .domain = *domain };
     if (!space->items[space->count].path)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the space");

@@ -41,7 +41,8 @@ typedef struct uni__parameter {
 } uni__parameter;
 typedef struct uni__space {
     uni__parameter *items;
-    int count, capacity;
+    int count;
+    size_t capacity;
     int64_t grid_size;
 } uni__space;
 int uni__space_read(uni__space *out, const uni_value *tree, uni_error *err) UNI_MUST_USE;

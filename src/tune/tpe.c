@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "tune/shared.h"
 #include "tune/parzen.h"
 #include "tune/search.h"
@@ -152,14 +153,10 @@ static int propose_config(const tpe *self, int64_t trial, uni_value **config, un
 
 static int remember(tpe *self, int64_t trial, const uni_value *config, uni_error *err)
 {
-    if (self->num_seen == self->room) {
-        size_t room = self->room ? self->room * 2 : 64;
-        observation *grown = realloc(self->seen, room * sizeof *grown);
-        if (!grown)
-            return uni_error_set(err, UNI_ENOMEM, "no memory for the TPE searcher");
-        self->seen = grown;
-        self->room = room;
-    }
+    observation *grown = uni__grown(self->seen, self->num_seen, &self->room, sizeof *grown);
+    if (!grown)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the TPE searcher");
+    self->seen = grown;
     double *row = malloc((size_t)(self->width + 1) * sizeof *row);
     if (!row)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the TPE searcher");

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "tune/template.h"
 #include "tune/tuner_internal.h"
@@ -16,14 +17,10 @@
 
 static int make_room(uni_tuner *tuner, uni_error *err)
 {
-    if (tuner->queued == tuner->queue_room) {
-        size_t room = tuner->queue_room ? tuner->queue_room * 2 : 16;
-        int64_t *grown = realloc(tuner->queue, room * sizeof *grown);
-        if (!grown)
-            return uni__no_trial_memory(err);
-        tuner->queue = grown;
-        tuner->queue_room = room;
-    }
+    int64_t *grown = uni__grown(tuner->queue, tuner->queued, &tuner->queue_room, sizeof *grown);
+    if (!grown)
+        return uni__no_trial_memory(err);
+    tuner->queue = grown;
     return 0;
 }
 

@@ -411,29 +411,13 @@ static void mpi_close(uni_comm *comm)
     free(mpi);
 }
 
-static const uni__transport mpi_transport = {
-    .name = "mpi",
-    .start = mpi_start,
-    .step = mpi_step,
-    .pause = mpi_pause,
-    .glance = mpi_glance,
-    .alloc = mpi_alloc,
-    .release = mpi_release,
-    .abort = mpi_abort,
-    .close = mpi_close,
-};
-
-static const uni__transport ucx_transport = {
-    .name = "ucx",
-    .start = mpi_start,
-    .step = mpi_step,
-    .pause = mpi_pause,
-    .glance = mpi_glance,
-    .alloc = mpi_alloc,
-    .release = mpi_release,
-    .abort = mpi_abort,
-    .close = mpi_close,
-};
+#define TRANSPORT(family)                                                                          \
+    {                                                                                              \
+        .name = family, .start = mpi_start, .step = mpi_step, .pause = mpi_pause,                  \
+        .glance = mpi_glance, .alloc = mpi_alloc, .release = mpi_release, .abort = mpi_abort,      \
+        .close = mpi_close,                                                                        \
+    }
+static const uni__transport mpi_transport = TRANSPORT("mpi"), ucx_transport = TRANSPORT("ucx");
 
 int uni__comm_split(uni_comm **out, uni_comm *world, int color, const uni__rendezvous *peers,
                     const uni_comm_options *options, uni_error *err)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "data/preprocess/tokenize.h"
 
 static int no_memory(uni_error *err)
@@ -53,14 +54,11 @@ static int reserve(uni__vocabulary *vocabulary, uni_error *err)
 {
     if (vocabulary->count >= UINT32_MAX / 4)
         return uni_error_set(err, UNI_ELIMIT, "a vocabulary has at most %u words", UINT32_MAX / 4);
-    if (vocabulary->count == vocabulary->capacity) {
-        size_t capacity = vocabulary->capacity > 0 ? 2 * vocabulary->capacity : 256;
-        uni__word *words = realloc(vocabulary->words, capacity * sizeof *words);
-        if (words == NULL)
-            return no_memory(err);
-        vocabulary->words = words;
-        vocabulary->capacity = capacity;
-    }
+    uni__word *words =
+        uni__grown(vocabulary->words, vocabulary->count, &vocabulary->capacity, sizeof *words);
+    if (!words)
+        return no_memory(err);
+    vocabulary->words = words;
     if (2 * (vocabulary->count + 1) > vocabulary->num_slots)
         return rehash(vocabulary, vocabulary->num_slots > 0 ? 2 * vocabulary->num_slots : 512, err);
     return 0;

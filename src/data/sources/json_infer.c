@@ -3,6 +3,7 @@
  * the sampled rows, then decides: numbers and bools by type, lists of numbers by shape; a column
  * that does not fit one type becomes JSON text.
  */
+#include "base/grow.h"
 #include "data/sources/json_infer.h"
 
 #include <stdlib.h>
@@ -45,14 +46,10 @@ static struct key *find_key(struct keys *keys, const char *name, size_t length)
         keys->next = (size_t)found + 1;
         return &keys->items[found];
     }
-    if (keys->count == keys->capacity) {
-        size_t capacity = keys->capacity * 2 + 16;
-        struct key *items = reallocarray(keys->items, capacity, sizeof *items);
-        if (items == NULL)
-            return NULL;
-        keys->items = items;
-        keys->capacity = capacity;
-    }
+    struct key *items = uni__grown(keys->items, keys->count, &keys->capacity, sizeof *items);
+    if (!items)
+        return NULL;
+    keys->items = items;
     struct key *key = &keys->items[keys->count];
     *key = (struct key){ .name = strndup(name, length), .length = length };
     if (key->name == NULL)

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "nn/shared.h"
 #include "nn/files/files.h"
 #include "nn/optimizer/optimizer.h"
@@ -47,17 +48,13 @@ static char *format(const char *text, ...)
 static int add_group(uni__file_plan *plan, uni_layer *layer, char *path, const char *name,
                      uni_error *err)
 {
-    if (path != NULL && plan->num_groups == plan->groups_room) {
-        size_t room = plan->groups_room > 0 ? 2 * plan->groups_room : 64;
-        uni__file_plan_group *grown = realloc(plan->groups, room * sizeof *grown);
-        if (grown != NULL) {
-            plan->groups = grown;
-            plan->groups_room = room;
-        }
-    }
-    char *copy = path != NULL && plan->num_groups < plan->groups_room ? strdup(name) : NULL;
-    if (copy == NULL) {
+    uni__file_plan_group *grown =
+        uni__grown(plan->groups, plan->num_groups, &plan->groups_room, sizeof *grown);
+    char *copy = strdup(name);
+    plan->groups = grown != NULL ? grown : plan->groups;
+    if (path == NULL || grown == NULL || copy == NULL) {
         free(path);
+        free(copy);
         return no_memory(err);
     }
     plan->groups[plan->num_groups++] = (uni__file_plan_group){ { path, copy }, layer };
@@ -67,15 +64,10 @@ static int add_group(uni__file_plan *plan, uni_layer *layer, char *path, const c
 /* Takes the variable's path. */
 static int add_variable(uni__file_plan *plan, uni__variable variable, uni_error *err)
 {
-    if (plan->num_variables == plan->variables_room) {
-        size_t room = plan->variables_room > 0 ? 2 * plan->variables_room : 64;
-        uni__variable *grown = realloc(plan->variables, room * sizeof *grown);
-        if (grown != NULL) {
-            plan->variables = grown;
-            plan->variables_room = room;
-        }
-    }
-    if (variable.path == NULL || plan->num_variables == plan->variables_room) {
+    uni__variable *grown =
+        uni__grown(plan->variables, plan->num_variables, &plan->variables_room, sizeof *grown);
+    plan->variables = grown != NULL ? grown : plan->variables;
+    if (variable.path == NULL || grown == NULL) {
         free(variable.path);
         return no_memory(err);
     }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/text.h"
 #include "data/sources/json_scan.h"
 
@@ -165,14 +166,10 @@ static int read_entry(const uni__safetensors *file, uni__json_scan *scan,
 
 static uni__safetensors_entry *add_entry(uni__safetensors *file, size_t *capacity)
 {
-    if (file->count == *capacity) {
-        size_t larger = *capacity > 0 ? 2 * *capacity : 64;
-        uni__safetensors_entry *grown = reallocarray(file->entries, larger, sizeof *grown);
-        if (grown == NULL)
-            return NULL;
-        file->entries = grown;
-        *capacity = larger;
-    }
+    uni__safetensors_entry *grown = uni__grown(file->entries, file->count, capacity, sizeof *grown);
+    if (!grown)
+        return NULL;
+    file->entries = grown;
     uni__safetensors_entry *entry = &file->entries[file->count++];
     *entry = (uni__safetensors_entry){ 0 };
     return entry;

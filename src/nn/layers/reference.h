@@ -64,6 +64,29 @@ static inline void reference_close(reference *file)
     free(file->bytes);
 }
 
+/* Opens every file of a folder of the references and checks it; returns their number. */
+static inline int reference_each(const char *folder,
+                                 void (*check)(const char *name, reference *file, void *context),
+                                 void *context)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", reference_root(), folder);
+    DIR *directory = opendir(path);
+    assert_non_null(directory);
+    int files = 0;
+    for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "%s/%.200s", folder, entry->d_name);
+        reference file = reference_open(path);
+        check(entry->d_name, &file, context);
+        reference_close(&file);
+        files++;
+    }
+    closedir(directory);
+    return files;
+}
+
 static inline const char *reference_text(const reference *file, const char *key)
 {
     return uni_dict_get_string(uni_dict_get(file->header, "__metadata__"), key, NULL);

@@ -322,20 +322,13 @@ static void inner_free(void *self)
     uni_model_free(((struct inner *)self)->model);
 }
 
-const uni_layer_class uni__class_sequential = { .name = "Sequential",
-                                                .size = sizeof(struct inner),
-                                                .build = inner_build,
-                                                .infer = inner_infer,
-                                                .call = inner_call,
-                                                .get_config = inner_get_config,
-                                                .free = inner_free };
-const uni_layer_class uni__class_functional = { .name = "Functional",
-                                                .size = sizeof(struct inner),
-                                                .build = inner_build,
-                                                .infer = inner_infer,
-                                                .call = inner_call,
-                                                .get_config = inner_get_config,
-                                                .free = inner_free };
+#define INNER(title)                                                                               \
+    {                                                                                              \
+        .name = title, .size = sizeof(struct inner), .build = inner_build, .infer = inner_infer,   \
+        .call = inner_call, .get_config = inner_get_config, .free = inner_free,                    \
+    }
+const uni_layer_class uni__class_sequential = INNER("Sequential");
+const uni_layer_class uni__class_functional = INNER("Functional");
 
 uni_layer *uni_model_as_layer(uni_model *model)
 {

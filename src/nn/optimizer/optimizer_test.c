@@ -151,65 +151,44 @@ static void check_case(const reference *file, const char *name, enum way way)
     trial_free(&trial);
 }
 
+static void check_all_ways(const char *name, reference *file, void *context)
+{
+    for (enum way way = WHOLE; way <= THREADS; way++)
+        check_case(file, name, way);
+}
+
 static void test_equal_to_keras(void **state)
 {
-    char path[512];
-    snprintf(path, sizeof path, "%s/optimizers", reference_root());
-    DIR *directory = opendir(path);
-    assert_non_null(directory);
-    int files = 0;
-    for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
-        if (entry->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof path, "optimizers/%.200s", entry->d_name);
-        reference file = reference_open(path);
-        for (enum way way = WHOLE; way <= THREADS; way++)
-            check_case(&file, entry->d_name, way);
-        reference_close(&file);
-        files++;
+    assert_int_equal(reference_each("optimizers", check_all_ways, NULL), 22);
+}
+
+static void check_schedule(const char *name, reference *file, void *context)
+{
+    uni_value *object = uni_value_dict(), *again = NULL;
+    assert_int_equal(
+        uni_dict_take(object, "class_name", uni_value_string(reference_text(file, "schedule"))), 0);
+    assert_int_equal(uni_dict_take(object, "config", reference_json(file, "config")), 0);
+    uni_schedule *schedule = NULL;
+    assert_int_equal(uni__schedule_from_value(&schedule, object, NULL), 0);
+    reference_array steps = reference_get(file, "step", 0),
+                    values = reference_get(file, "value", 0);
+    for (size_t i = 0; i < steps.count; i++) {
+        double want = (double)((const float *)values.data)[i];
+        double got = uni__schedule_at(schedule, ((const int64_t *)steps.data)[i], NULL);
+        if (fabs(got - want) > 1e-7 + 1e-6 * want)
+            fail_msg("%s at %lld: %.9g, Keras has %.9g", name,
+                     (long long)((const int64_t *)steps.data)[i], got, want);
     }
-    closedir(directory);
-    assert_true(files >= 22);
+    assert_int_equal(uni__schedule_to_value(schedule, &again, NULL), 0);
+    assert_true(uni_value_equal(uni_dict_get(object, "config"), uni_dict_get(again, "config")));
+    uni_schedule_free(schedule);
+    uni_value_free(object);
+    uni_value_free(again);
 }
 
 static void test_schedules_equal_to_keras(void **state)
 {
-    char path[512];
-    snprintf(path, sizeof path, "%s/schedules", reference_root());
-    DIR *directory = opendir(path);
-    assert_non_null(directory);
-    int files = 0;
-    for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
-        if (entry->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof path, "schedules/%.200s", entry->d_name);
-        reference file = reference_open(path);
-        uni_value *object = uni_value_dict(), *again = NULL;
-        assert_int_equal(uni_dict_take(object, "class_name",
-                                       uni_value_string(reference_text(&file, "schedule"))),
-                         0);
-        assert_int_equal(uni_dict_take(object, "config", reference_json(&file, "config")), 0);
-        uni_schedule *schedule = NULL;
-        assert_int_equal(uni__schedule_from_value(&schedule, object, NULL), 0);
-        reference_array steps = reference_get(&file, "step", 0),
-                        values = reference_get(&file, "value", 0);
-        for (size_t i = 0; i < steps.count; i++) {
-            double want = (double)((const float *)values.data)[i];
-            double got = uni__schedule_at(schedule, ((const int64_t *)steps.data)[i], NULL);
-            if (fabs(got - want) > 1e-7 + 1e-6 * want)
-                fail_msg("%s at %lld: %.9g, Keras has %.9g", entry->d_name,
-                         (long long)((const int64_t *)steps.data)[i], got, want);
-        }
-        assert_int_equal(uni__schedule_to_value(schedule, &again, NULL), 0);
-        assert_true(uni_value_equal(uni_dict_get(object, "config"), uni_dict_get(again, "config")));
-        uni_schedule_free(schedule);
-        uni_value_free(object);
-        uni_value_free(again);
-        reference_close(&file);
-        files++;
-    }
-    closedir(directory);
-    assert_true(files >= 6);
+    assert_int_equal(reference_each("schedules", check_schedule, NULL), 6);
 }
 
 static double thousandth(void *context, int64_t step, uni_error *err)

@@ -116,40 +116,25 @@ static uni_layer *again(const uni_layer *layer)
     return copy;
 }
 
-static void check_file(const char *name, uni_tape *tape)
+static void check_file(const char *name, reference *file, void *tape)
 {
-    char path[512];
-    snprintf(path, sizeof path, "text/%s", name);
-    reference file = reference_open(path);
-    struct strings strings = strings_of(&file, "strings");
-    uni_layer *layer = layer_of(name, &file), *copy = again(layer);
+    struct strings strings = strings_of(file, "strings");
+    uni_layer *layer = layer_of(name, file), *copy = again(layer);
     uni_model *models[] = { model_of(layer), model_of(copy) };
     for (int i = 0; i < 2; i++) {
-        check_vocabulary(name, &file, i == 0 ? layer : copy);
-        check_output(name, &file, models[i], &strings, tape);
+        check_vocabulary(name, file, i == 0 ? layer : copy);
+        check_output(name, file, models[i], &strings, tape);
         uni_model_free(models[i]);
     }
     strings_free(&strings);
-    reference_close(&file);
 }
 
 static void test_equal_to_keras(void **state)
 {
-    char path[512];
-    snprintf(path, sizeof path, "%s/text", reference_root());
-    DIR *directory = opendir(path);
-    assert_non_null(directory);
     uni_tape *tape = NULL;
     assert_int_equal(uni_tape_new(&tape, NULL, NULL), 0);
-    int files = 0;
-    for (struct dirent *entry; (entry = readdir(directory)) != NULL;)
-        if (entry->d_name[0] != '.') {
-            check_file(entry->d_name, tape);
-            files++;
-        }
-    closedir(directory);
+    assert_int_equal(reference_each("text", check_file, tape), 16);
     uni_tape_free(tape);
-    assert_true(files >= 16);
 }
 
 static void expect_layer_error(uni_layer *layer, const char *part)
