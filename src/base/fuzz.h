@@ -31,6 +31,13 @@ static inline size_t fuzz_copy(uint8_t *out, size_t room, const void *sample, si
     return size;
 }
 
+/* A target whose sample is text. */
+#define FUZZ_SAMPLE_TEXT(text)                                                                     \
+    size_t fuzz_sample(uint8_t *out, size_t room)                                                  \
+    {                                                                                              \
+        return fuzz_copy(out, room, text, sizeof(text) - 1);                                       \
+    }
+
 /* A private directory of this process, removed when the process ends. */
 static char fuzz__directory[256];
 

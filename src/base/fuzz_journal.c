@@ -72,10 +72,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-size_t fuzz_sample(uint8_t *out, size_t room)
-{
-    static const char sample[] =
-        "S{\"format\":\"unisono journal\",\"version\":1\n"
-        "{\"event\":\"attempt\",\"time\":1.5\n{\"event\":\"exit\",\"rank\":0\n";
-    return fuzz_copy(out, room, sample, sizeof sample - 1);
-}
+FUZZ_SAMPLE_TEXT("S{\"format\":\"unisono journal\",\"version\":1\n"
+                 "{\"event\":\"attempt\",\"time\":1.5\n{\"event\":\"exit\",\"rank\":0\n")

@@ -36,10 +36,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-size_t fuzz_sample(uint8_t *out, size_t room)
-{
-    static const char sample[] =
-        "{\"lr\": 1e-3, \"n\": [1, -2.5, true, null, \"\\u00e9\\n\xC3\xA9\"],"
-        " \"a\": {\"b\": {\"c\": []}}, \"big\": 9223372036854775807}";
-    return fuzz_copy(out, room, sample, sizeof sample - 1);
-}
+FUZZ_SAMPLE_TEXT("{\"lr\": 1e-3, \"n\": [1, -2.5, true, null, \"\\u00e9\\n\xC3\xA9\"],"
+                 " \"a\": {\"b\": {\"c\": []}}, \"big\": 9223372036854775807}")

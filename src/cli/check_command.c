@@ -82,19 +82,12 @@ static int print_json(cli_context *context, const cli_findings *findings)
     for (size_t i = 0; i < findings->count && answer; i++) {
         const cli_finding *finding = &findings->items[i];
         uni_value *entry = uni_value_dict();
-        int status =
+        bool failed =
             uni_dict_take(entry, "section", uni_value_string(finding->section)) < 0 ||
             uni_dict_take(entry, "name", uni_value_string(finding->name)) < 0 ||
             uni_dict_take(entry, "level", uni_value_string(level_names[finding->level])) < 0 ||
             uni_dict_take(entry, "text", uni_value_string(finding->text)) < 0;
-        if (status) {
-            uni_value_free(entry);
-            entry = NULL;
-        }
-        if (uni_list_take(answer, entry) < 0) {
-            uni_value_free(answer);
-            answer = NULL;
-        }
+        answer = cli_list_add(answer, entry, failed);
     }
     return cli_print_json(context, answer);
 }

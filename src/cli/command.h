@@ -80,5 +80,8 @@ int cli_fail(const cli_context *context, const char *command, const uni_error *e
 /* Prints a value as indented JSON with a line feed and frees it; NULL means out of memory. Returns
  * the exit code. */
 int cli_print_json(const cli_context *context, uni_value *value);
+/* Adds an entry, which it takes, to a list. Frees both and returns NULL if the entry could not be
+ * filled (`failed`) or added. */
+uni_value *cli_list_add(uni_value *list, uni_value *entry, bool failed);
 
 #endif

@@ -85,6 +85,18 @@ int cli_print_json(const cli_context *context, uni_value *value)
     return UNI_EXIT_OK;
 }
 
+uni_value *cli_list_add(uni_value *list, uni_value *entry, bool failed)
+{
+    if (failed) {
+        uni_value_free(entry);
+        entry = NULL;
+    }
+    if (uni_list_take(list, entry) == 0)
+        return list;
+    uni_value_free(list);
+    return NULL;
+}
+
 static int check_count(const cli_command *command, const cli_parsed *parsed, uni_error *err)
 {
     if (parsed->num_args < command->min_args)

@@ -293,18 +293,11 @@ static int print_json(cli_context *context, const cli_plot *plot)
     for (size_t i = 0; i < plot->num_series && answer; i++) {
         const cli_series *series = &plot->series[i];
         uni_value *entry = uni_value_dict();
-        int status = uni_dict_take(entry, "metric", uni_value_string(plot->title)) < 0 ||
-                     uni_dict_take(entry, "curve", uni_value_string(series->label)) < 0 ||
-                     uni_dict_take(entry, "x", points_json(series->x, series->count)) < 0 ||
-                     uni_dict_take(entry, "y", points_json(series->y, series->count)) < 0;
-        if (status) {
-            uni_value_free(entry);
-            entry = NULL;
-        }
-        if (uni_list_take(answer, entry) < 0) {
-            uni_value_free(answer);
-            answer = NULL;
-        }
+        bool failed = uni_dict_take(entry, "metric", uni_value_string(plot->title)) < 0 ||
+                      uni_dict_take(entry, "curve", uni_value_string(series->label)) < 0 ||
+                      uni_dict_take(entry, "x", points_json(series->x, series->count)) < 0 ||
+                      uni_dict_take(entry, "y", points_json(series->y, series->count)) < 0;
+        answer = cli_list_add(answer, entry, failed);
     }
     return cli_print_json(context, answer);
 }

@@ -141,6 +141,10 @@ int uni__config_refuse(const uni_value *config, const char *key, const char *all
 
 /* ---- layers/registry.c: the classes that a config can name ---- */
 
+/* The functions that every built-in layer has, named after it. */
+#define UNI__LAYER_METHODS(layer, type)                                                            \
+    .size = sizeof(type), .infer = layer##_infer, .call = layer##_call,                            \
+    .get_config = layer##_get_config, .set_config = layer##_set_config
 extern const uni_layer_class uni__class_input, uni__class_dense, uni__class_activation,
     uni__class_leaky_relu, uni__class_relu, uni__class_softmax, uni__class_flatten,
     uni__class_reshape, uni__class_permute, uni__class_dropout, uni__class_rescaling,

@@ -59,23 +59,30 @@ static void unary_backward(uni_tape *tape, uni__node *node)
     give_result(tape, node, unary_run_backward, 1.0, f32(node->inputs[0]), f32(node->out));
 }
 
+/* An operation on each element by itself; `p` is kept for the way back. */
+static uni_tensor *elementwise(uni_tape *tape, const char *name, uni_tensor *x, payload p,
+                               double cost, void (*run)(void *, size_t, size_t), const char *back,
+                               void (*backward)(uni_tape *, uni__node *))
+{
+    uni_tensor *out = uni__new_like(tape, x);
+    if (!out)
+        return NULL;
+    task t = { tape->kernels, &p, f32(x), NULL, NULL, f32(out) };
+    double begin = uni__clock_begin(tape);
+    uni__for(tape, x->count, GRAIN, cost, run, &t);
+    uni__clock_end(tape, name, begin, 0);
+    payload *data = uni__tape_record(tape, back, out, 1, &x, backward, sizeof *data);
+    if (data)
+        *data = p;
+    return out;
+}
+
 uni_tensor *uni_op_unary(uni_tape *tape, uni_unary kind, uni_tensor *x)
 {
     if (!uni__check_f32(tape, "unary operation", x))
         return NULL;
-    uni_tensor *out = uni__new_like(tape, x);
-    if (!out)
-        return NULL;
-    payload p = { .kind = (int)kind };
-    task t = { tape->kernels, &p, f32(x), NULL, NULL, f32(out) };
-    double begin = uni__clock_begin(tape);
-    uni__for(tape, x->count, GRAIN, 1.0, unary_run, &t);
-    uni__clock_end(tape, "unary", begin, 0);
-    payload *data =
-        uni__tape_record(tape, "unary backward", out, 1, &x, unary_backward, sizeof *data);
-    if (data)
-        *data = p;
-    return out;
+    return elementwise(tape, "unary", x, (payload){ .kind = (int)kind }, 1.0, unary_run,
+                       "unary backward", unary_backward);
 }
 
 /* ---- activations ---- */
@@ -215,17 +222,8 @@ uni_tensor *uni_op_scale(uni_tape *tape, uni_tensor *x, float multiply, float ad
 {
     if (!uni__check_f32(tape, "scale", x))
         return NULL;
-    uni_tensor *out = uni__new_like(tape, x);
-    if (!out)
-        return NULL;
-    payload p = { .alpha = multiply, .high = add };
-    task t = { tape->kernels, &p, f32(x), NULL, NULL, f32(out) };
-    uni__for(tape, x->count, GRAIN, 0.3, scale_run, &t);
-    payload *data =
-        uni__tape_record(tape, "scale backward", out, 1, &x, scale_backward, sizeof *data);
-    if (data)
-        *data = p;
-    return out;
+    return elementwise(tape, "scale", x, (payload){ .alpha = multiply, .high = add }, 0.3,
+                       scale_run, "scale backward", scale_backward);
 }
 
 static void clip_run(void *context, size_t begin, size_t end)
@@ -256,17 +254,8 @@ uni_tensor *uni_op_clip(uni_tape *tape, uni_tensor *x, float low, float high)
     if (!(low <= high))
         return uni_tape_fail(tape, UNI_EINVAL, "clip: the lower limit %g is above the upper one %g",
                              (double)low, (double)high);
-    uni_tensor *out = uni__new_like(tape, x);
-    if (!out)
-        return NULL;
-    payload p = { .alpha = low, .high = high };
-    task t = { tape->kernels, &p, f32(x), NULL, NULL, f32(out) };
-    uni__for(tape, x->count, GRAIN, 0.5, clip_run, &t);
-    payload *data =
-        uni__tape_record(tape, "clip backward", out, 1, &x, clip_backward, sizeof *data);
-    if (data)
-        *data = p;
-    return out;
+    return elementwise(tape, "clip", x, (payload){ .alpha = low, .high = high }, 0.5, clip_run,
+                       "clip backward", clip_backward);
 }
 
 /* ---- dropout ---- */

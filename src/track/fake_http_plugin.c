@@ -1,7 +1,9 @@
 /*
- * fake_http_plugin.c - for mlflow_test.c: a plug-in that talks to no server. Each request is a line
- * "METHOD URL BODY" of the file FAKE_HTTP_LOG; answers are the lines "STATUS BODY" of FAKE_HTTP_ANSWERS
- * (0: no connection, 1: the connection broke), the last one again and again.
+ * fake_http_plugin.c - for mlflow_test.c: a plug-in that talks to no server.
+ *
+ * Each request is a line "METHOD URL BODY" of the file FAKE_HTTP_LOG. Answers are the lines "STATUS
+ * BODY" of FAKE_HTTP_ANSWERS (0: no connection, 1: the connection broke), the last one again and
+ * again.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -96,13 +96,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-size_t fuzz_sample(uint8_t *out, size_t room)
-{
-    static const char sample[] = "{\"attempt\":1,\"rank\":0,\"iteration\":1,\"metrics\":{\"loss\":"
-                                 "0.3333333333333333,\"a\":{\"b\":[1,-2.5e-7,true]}}}\n"
-                                 "{\"attempt\":1,\"rank\":1,\"iteration\":1,\"metrics\":{\"loss\":"
-                                 "null,\"s\":\"x\\u00e9\\n\\ud83d\\ude00\",\"l\":[null,null]},"
-                                 "\"nonfinite\":{\"loss\":\"NaN\",\"l.1\":\"-Infinity\"}}\n"
-                                 "{\"attempt\":2,\"rank\":0,\"iteration\":1,\"metrics\":{}}\n";
-    return fuzz_copy(out, room, sample, sizeof sample - 1);
-}
+FUZZ_SAMPLE_TEXT("{\"attempt\":1,\"rank\":0,\"iteration\":1,\"metrics\":{\"loss\":"
+                 "0.3333333333333333,\"a\":{\"b\":[1,-2.5e-7,true]}}}\n"
+                 "{\"attempt\":1,\"rank\":1,\"iteration\":1,\"metrics\":{\"loss\":"
+                 "null,\"s\":\"x\\u00e9\\n\\ud83d\\ude00\",\"l\":[null,null]},"
+                 "\"nonfinite\":{\"loss\":\"NaN\",\"l.1\":\"-Infinity\"}}\n"
+                 "{\"attempt\":2,\"rank\":0,\"iteration\":1,\"metrics\":{}}\n")

@@ -10,22 +10,6 @@
 #include "track/sink.h"
 #include "track/trials.h"
 
-static uni_value *from_json(const char *json)
-{
-    uni_value *value = NULL;
-    MUST(uni_json_read(&value, json, strlen(json), err));
-    return value;
-}
-
-static char *read_text(const char *dir, const char *name)
-{
-    char *path = uni__path_join(dir, name, NULL), *text = NULL;
-    size_t size;
-    MUST(uni__read_file(&text, &size, path, 1 << 24, err));
-    free(path);
-    return text;
-}
-
 static void text_is(const char *dir, const char *name, const char *expected)
 {
     char *text = read_text(dir, name);

@@ -10,22 +10,6 @@
 #include "track/sink.h" /* accesses a sink's functions like the runner does */
 #include "track/tensorboard_file.h"
 
-static uni_value *from_json(const char *json)
-{
-    uni_value *value = NULL;
-    MUST(uni_json_read(&value, json, strlen(json), err));
-    return value;
-}
-
-static char *read_text(const char *dir, const char *name)
-{
-    char *path = uni__path_join(dir, name, NULL), *text = NULL;
-    size_t size;
-    MUST(uni__read_file(&text, &size, path, 1 << 24, err));
-    free(path);
-    return text;
-}
-
 static void start(uni_sink *sink, void **state)
 {
     uni_start_info info = {

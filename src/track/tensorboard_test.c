@@ -81,13 +81,6 @@ static void events_free(events *all)
     free(all->path);
 }
 
-static uni_value *from_json(const char *json)
-{
-    uni_value *value = NULL;
-    MUST(uni_json_read(&value, json, strlen(json), err));
-    return value;
-}
-
 static void give(uni_sink *sink, int attempt, int64_t iteration, const char *rank_0,
                  const char *rank_1)
 {

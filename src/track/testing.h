@@ -44,6 +44,22 @@ static inline int drop_dir(void **state)
     return status;
 }
 
+static inline uni_value *from_json(const char *json)
+{
+    uni_value *value = NULL;
+    MUST(uni_json_read(&value, json, strlen(json), err));
+    return value;
+}
+
+static inline char *read_text(const char *dir, const char *name)
+{
+    char *path = uni__path_join(dir, name, NULL), *text = NULL;
+    size_t size;
+    MUST(uni__read_file(&text, &size, path, 1 << 24, err));
+    free(path);
+    return text;
+}
+
 /* {"loss": loss, "_training_iteration": iteration} */
 static inline void add_report(uni__results_writer *writer, int attempt, int rank, int64_t iteration,
                               double loss)

@@ -48,13 +48,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-size_t fuzz_sample(uint8_t *out, size_t room)
-{
-    static const char sample[] =
-        "{\"format\":\"unisono "
-        "run\",\"version\":1,\"id\":\"a/run_001\",\"status\":\"running\",\"created\":1.5,"
-        "\"hostname\":\"h\",\"controller\":{\"pid\":1,\"start_ticks\":2},\"num_workers\":2,"
-        "\"workers\":[{\"rank\":0,\"pid\":1,\"host\":\"h\"}],\"program\":[\"sh\"],\"config\":{},"
-        "\"cause\":{\"kind\":\"exit\",\"rank\":0},\"exit_code\":3}";
-    return fuzz_copy(out, room, sample, sizeof sample - 1);
-}
+FUZZ_SAMPLE_TEXT(
+    "{\"format\":\"unisono "
+    "run\",\"version\":1,\"id\":\"a/run_001\",\"status\":\"running\",\"created\":1.5,"
+    "\"hostname\":\"h\",\"controller\":{\"pid\":1,\"start_ticks\":2},\"num_workers\":2,"
+    "\"workers\":[{\"rank\":0,\"pid\":1,\"host\":\"h\"}],\"program\":[\"sh\"],\"config\":{},"
+    "\"cause\":{\"kind\":\"exit\",\"rank\":0},\"exit_code\":3}")

@@ -2,29 +2,10 @@
  * experiment_test.c - what each record of tune.jsonl does to an experiment, what the stop criteria
  * make of it, and what results say afterwards.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tune/testing.h"
 
-#include <cmocka.h>
-
-#include "tune/shared.h"
 #include "tune/experiment.h"
 #include "tune/stop.h"
-
-static uni_value *json(const char *text)
-{
-    uni_error err = { 0 };
-    uni_value *out = NULL;
-    if (uni_json_read(&out, text, strlen(text), &err) < 0)
-        fail_msg("%s: %s", text, err.message);
-    return out;
-}
 
 static int apply(uni_tune_results *results, const char *record, uni_error *err)
 {

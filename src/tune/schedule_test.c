@@ -4,27 +4,9 @@
  * Expected values are worked out by hand from the papers and from numpy's percentile (linear
  * interpolation), which Ray's ASHA uses; nothing here calls the scheduler's own formulas.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tune/testing.h"
 
 #include "tune/schedule.h"
-
-static uni_value *json(const char *text)
-{
-    uni_error err = { 0 };
-    uni_value *out = NULL;
-    if (uni_json_read(&out, text, strlen(text), &err) < 0)
-        fail_msg("%s: %s", text, err.message);
-    return out;
-}
 
 typedef struct bench {
     uni_value *options;

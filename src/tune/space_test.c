@@ -2,28 +2,9 @@
  * space_test.c - domains and spaces: every mark and what is wrong with it, the numbers at the ends
  * of a domain, grids, nested choices, samplers, and keys with dots.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tune/testing.h"
 
-#include <cmocka.h>
-
-#include "tune/shared.h"
 #include "tune/space.h"
-
-static uni_value *json(const char *text)
-{
-    uni_error err = { 0 };
-    uni_value *out = NULL;
-    if (uni_json_read(&out, text, strlen(text), &err) < 0)
-        fail_msg("%s: %s", text, err.message);
-    return out;
-}
 
 /* The space's config number `index` equals the JSON. */
 static void config_is(const uni_value *space, int64_t index, const char *expected)

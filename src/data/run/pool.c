@@ -121,20 +121,21 @@ void uni__pool_put(void *memory)
     uni__pool_unref(pool);
 }
 
-size_t uni__pool_used(const uni__pool *pool)
+static size_t read_locked(const uni__pool *pool, const size_t *count)
 {
     uni__pool *open = (uni__pool *)pool;
     pthread_mutex_lock(&open->lock);
-    size_t used = pool->used;
+    size_t now = *count;
     pthread_mutex_unlock(&open->lock);
-    return used;
+    return now;
+}
+
+size_t uni__pool_used(const uni__pool *pool)
+{
+    return read_locked(pool, &pool->used);
 }
 
 size_t uni__pool_peak(const uni__pool *pool)
 {
-    uni__pool *open = (uni__pool *)pool;
-    pthread_mutex_lock(&open->lock);
-    size_t peak = pool->peak;
-    pthread_mutex_unlock(&open->lock);
-    return peak;
+    return read_locked(pool, &pool->peak);
 }

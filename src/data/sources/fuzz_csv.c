@@ -71,9 +71,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-size_t fuzz_sample(uint8_t *out, size_t room)
-{
-    static const char sample[] =
-        "\x07id,x,name\n1,0.5,ann\n2,-1e3,\"b,\"\"o\"\"b\"\n,nan,\"two\nlines\"\n";
-    return fuzz_copy(out, room, sample, sizeof sample - 1);
-}
+FUZZ_SAMPLE_TEXT("\x07id,x,name\n1,0.5,ann\n2,-1e3,\"b,\"\"o\"\"b\"\n,nan,\"two\nlines\"\n")

@@ -50,10 +50,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-size_t fuzz_sample(uint8_t *out, size_t room)
-{
-    static const char sample[] =
-        "{\"a\": 1, \"b\": -2.5e3, \"s\": \"x\\u00e9\\n\", \"v\": [[1, 2], [3, 4.5]], \"l\": []}\n"
-        "{\"a\": null, \"b\": true, \"s\": \"\xc3\xa9\", \"v\": [[1, 2], [3, 4]], \"l\": [7]}\n";
-    return fuzz_copy(out, room, sample, sizeof sample - 1);
-}
+FUZZ_SAMPLE_TEXT(
+    "{\"a\": 1, \"b\": -2.5e3, \"s\": \"x\\u00e9\\n\", \"v\": [[1, 2], [3, 4.5]], \"l\": []}\n"
+    "{\"a\": null, \"b\": true, \"s\": \"\xc3\xa9\", \"v\": [[1, 2], [3, 4]], \"l\": [7]}\n")

@@ -27,21 +27,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-size_t fuzz_sample(uint8_t *out, size_t room)
-{
-    static const char text[] =
-        "{\"class_name\":\"Sequential\",\"config\":{\"name\":\"m\",\"layers\":[{\"class_name\":"
-        "\"InputLayer\",\"config\":{\"batch_shape\":[null,4,4,1],\"dtype\":\"float32\"}},"
-        "{\"class_name\":\"Conv2D\",\"config\":{\"filters\":2,\"kernel_size\":[3,3],\"strides\":"
-        "[1,1],\"padding\":\"same\",\"activation\":\"relu\"}},{\"class_name\":"
-        "\"BatchNormalization\",\"config\":{\"axis\":-1,\"momentum\":0.9}},{\"class_name\":"
-        "\"Flatten\",\"config\":{}},{\"class_name\":\"Dense\",\"config\":{\"units\":3,"
-        "\"kernel_initializer\":{\"class_name\":\"RandomUniform\",\"config\":{\"minval\":0,"
-        "\"maxval\":1}},\"kernel_regularizer\":{\"class_name\":\"L2\",\"config\":{\"l2\":0.1}}}}]},"
-        "\"compile_config\":{\"optimizer\":{\"class_name\":\"Adam\",\"config\":{\"learning_rate\":"
-        "0.01}},\"loss\":\"mse\",\"metrics\":[\"mae\"],\"weighted_metrics\":[\"mse\"]}}";
-    if (sizeof text - 1 > room)
-        return 0;
-    memcpy(out, text, sizeof text - 1);
-    return sizeof text - 1;
-}
+FUZZ_SAMPLE_TEXT(
+    "{\"class_name\":\"Sequential\",\"config\":{\"name\":\"m\",\"layers\":[{\"class_name\":"
+    "\"InputLayer\",\"config\":{\"batch_shape\":[null,4,4,1],\"dtype\":\"float32\"}},"
+    "{\"class_name\":\"Conv2D\",\"config\":{\"filters\":2,\"kernel_size\":[3,3],\"strides\":"
+    "[1,1],\"padding\":\"same\",\"activation\":\"relu\"}},{\"class_name\":"
+    "\"BatchNormalization\",\"config\":{\"axis\":-1,\"momentum\":0.9}},{\"class_name\":"
+    "\"Flatten\",\"config\":{}},{\"class_name\":\"Dense\",\"config\":{\"units\":3,"
+    "\"kernel_initializer\":{\"class_name\":\"RandomUniform\",\"config\":{\"minval\":0,"
+    "\"maxval\":1}},\"kernel_regularizer\":{\"class_name\":\"L2\",\"config\":{\"l2\":0.1}}}}]},"
+    "\"compile_config\":{\"optimizer\":{\"class_name\":\"Adam\",\"config\":{\"learning_rate\":"
+    "0.01}},\"loss\":\"mse\",\"metrics\":[\"mae\"],\"weighted_metrics\":[\"mse\"]}}")

@@ -254,12 +254,9 @@ bool uni__attention_is_causal(const uni_layer *layer)
 }
 
 const uni_layer_class uni__class_multi_head_attention = { .name = "MultiHeadAttention",
-                                                          .size = sizeof(struct attention),
-                                                          .build = attention_build,
-                                                          .infer = attention_infer,
-                                                          .call = attention_call,
-                                                          .get_config = attention_get_config,
-                                                          .set_config = attention_set_config };
+                                                          UNI__LAYER_METHODS(attention,
+                                                                             struct attention),
+                                                          .build = attention_build };
 
 uni_layer *uni_layer_multi_head_attention(int heads, int64_t key_dim,
                                           const uni_attention_options *options)

@@ -135,12 +135,8 @@ static int dense_set_config(uni_layer *layer, void *self, const uni_value *confi
 }
 
 const uni_layer_class uni__class_dense = { .name = "Dense",
-                                           .size = sizeof(struct dense),
-                                           .build = dense_build,
-                                           .infer = dense_infer,
-                                           .call = dense_call,
-                                           .get_config = dense_get_config,
-                                           .set_config = dense_set_config };
+                                           UNI__LAYER_METHODS(dense, struct dense),
+                                           .build = dense_build };
 
 uni_layer *uni_layer_dense(int64_t units, const uni_dense_options *options)
 {

@@ -80,12 +80,8 @@ static int embedding_set_config(uni_layer *layer, void *self, const uni_value *c
 }
 
 const uni_layer_class uni__class_embedding = { .name = "Embedding",
-                                               .size = sizeof(struct embedding),
-                                               .build = embedding_build,
-                                               .infer = embedding_infer,
-                                               .call = embedding_call,
-                                               .get_config = embedding_get_config,
-                                               .set_config = embedding_set_config };
+                                               UNI__LAYER_METHODS(embedding, struct embedding),
+                                               .build = embedding_build };
 
 uni_layer *uni_layer_embedding(int64_t input_dim, int64_t output_dim,
                                const uni_initializer *initializer)

@@ -143,12 +143,9 @@ static int concatenate_set_config(uni_layer *layer, void *self, const uni_value 
     return 0;
 }
 
-const uni_layer_class uni__class_concatenate = { .name = "Concatenate",
-                                                 .size = sizeof(struct concatenate),
-                                                 .infer = concatenate_infer,
-                                                 .call = concatenate_call,
-                                                 .get_config = concatenate_get_config,
-                                                 .set_config = concatenate_set_config };
+const uni_layer_class uni__class_concatenate = {
+    .name = "Concatenate", UNI__LAYER_METHODS(concatenate, struct concatenate)
+};
 
 uni_layer *uni_layer_concatenate(int axis)
 {

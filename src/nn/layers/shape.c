@@ -78,11 +78,7 @@ static int input_set_config(uni_layer *layer, void *self, const uni_value *confi
 }
 
 const uni_layer_class uni__class_input = { .name = "InputLayer",
-                                           .size = sizeof(struct input),
-                                           .infer = input_infer,
-                                           .call = input_call,
-                                           .get_config = input_get_config,
-                                           .set_config = input_set_config };
+                                           UNI__LAYER_METHODS(input, struct input) };
 
 uni_layer *uni_layer_input(uni_dtype dtype, int ndim, const int64_t *shape)
 {
@@ -243,11 +239,7 @@ static int reshape_set_config(uni_layer *layer, void *self, const uni_value *con
 }
 
 const uni_layer_class uni__class_reshape = { .name = "Reshape",
-                                             .size = sizeof(struct reshape),
-                                             .infer = reshape_infer,
-                                             .call = reshape_call,
-                                             .get_config = reshape_get_config,
-                                             .set_config = reshape_set_config };
+                                             UNI__LAYER_METHODS(reshape, struct reshape) };
 
 uni_layer *uni_layer_reshape(int ndim, const int64_t *shape)
 {
@@ -319,11 +311,7 @@ static int permute_set_config(uni_layer *layer, void *self, const uni_value *con
 }
 
 const uni_layer_class uni__class_permute = { .name = "Permute",
-                                             .size = sizeof(struct reshape),
-                                             .infer = permute_infer,
-                                             .call = permute_call,
-                                             .get_config = permute_get_config,
-                                             .set_config = permute_set_config };
+                                             UNI__LAYER_METHODS(permute, struct reshape) };
 
 uni_layer *uni_layer_permute(int ndim, const int *dims)
 {
@@ -417,11 +405,7 @@ static int padding_set_config(uni_layer *layer, void *self, const uni_value *con
 }
 
 const uni_layer_class uni__class_zero_padding2d = { .name = "ZeroPadding2D",
-                                                    .size = sizeof(struct padding),
-                                                    .infer = padding_infer,
-                                                    .call = padding_call,
-                                                    .get_config = padding_get_config,
-                                                    .set_config = padding_set_config };
+                                                    UNI__LAYER_METHODS(padding, struct padding) };
 
 uni_layer *uni_layer_zero_padding2d(int vertical, int horizontal)
 {

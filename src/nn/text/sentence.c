@@ -262,12 +262,9 @@ static void sentence_free(void *self_)
 }
 
 const uni_layer_class uni__class_sentence_embedding = { .name = "SentenceEmbedding",
-                                                        .size = sizeof(struct sentence),
+                                                        UNI__LAYER_METHODS(sentence,
+                                                                           struct sentence),
                                                         .build = sentence_build,
-                                                        .infer = sentence_infer,
-                                                        .call = sentence_call,
-                                                        .get_config = sentence_get_config,
-                                                        .set_config = sentence_set_config,
                                                         .free = sentence_free };
 
 uni_layer *uni_layer_sentence_embedding(int64_t dim, const uni_sentence_options *options)

@@ -251,18 +251,23 @@ static uint32_t asked(const member *m, int server)
     return atomic_load((_Atomic uint32_t *)link_of(m, server)->memory);
 }
 
+static void make_group(member *c, member *zero, member *one, member *a, member *b)
+{
+    assert_int_equal(make_member(c, COORDINATOR), 0);
+    assert_int_equal(place(c), 0);
+    join_group(c, zero, SERVER_0, 1, serve);
+    join_group(c, one, SERVER_1, 1, serve);
+    join_group(c, a, WORKER_A, 1, join_only);
+    join_group(c, b, WORKER_B, 1, join_only);
+}
+
 static void worker_and_server_die_in_one_step(void **state)
 {
     member c, a, b, zero, one;
     double sums[2] = { 0 };
     uint64_t step = 0;
     mode = UNI_PS_SYNCHRONOUS;
-    assert_int_equal(make_member(&c, COORDINATOR), 0);
-    assert_int_equal(place(&c), 0);
-    join_group(&c, &zero, SERVER_0, 1, serve);
-    join_group(&c, &one, SERVER_1, 1, serve);
-    join_group(&c, &a, WORKER_A, 1, join_only);
-    join_group(&c, &b, WORKER_B, 1, join_only);
+    make_group(&c, &zero, &one, &a, &b);
 
     /* Both servers have A's part; then A and server 1 die. */
     a.id = 2 * step;
@@ -356,12 +361,7 @@ static void bound_survives_the_server(void **state)
 {
     member c, a, b, zero, one;
     mode = UNI_PS_BOUNDED;
-    assert_int_equal(make_member(&c, COORDINATOR), 0);
-    assert_int_equal(place(&c), 0);
-    join_group(&c, &zero, SERVER_0, 1, serve);
-    join_group(&c, &one, SERVER_1, 1, serve);
-    join_group(&c, &a, WORKER_A, 1, join_only);
-    join_group(&c, &b, WORKER_B, 1, join_only);
+    make_group(&c, &zero, &one, &a, &b);
     start(&a, pull);
     finish(&a);
     kill_member(&zero);
