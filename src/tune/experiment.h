@@ -63,6 +63,8 @@ typedef struct uni__trial {
     char *start_checkpoint;
     /* A scheduler's decisions while the trial was paused. */
     bool wants_end, wants_resume;
+    /* Was paused, or asked for its checkpoint, and had none. Not in the journal. */
+    bool saves_nothing;
     int64_t start_iteration; /* with start_checkpoint */
     bool from_the_start; /* restarted: older checkpoints do not count */
     /* of the last report: 'e' it ends, 'p' it pauses, 'x' it exploits; 0: it goes on */

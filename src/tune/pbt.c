@@ -112,6 +112,8 @@ static int pbt_new(void **out, const uni__schedule_setting *setting, uni_error *
         status = uni__option_number(options, "quantile_fraction", 0.25, 0, &self->quantile, err);
     if (status == 0)
         status = uni__option_number(options, "resample_probability", 0.25, 0, &self->resample, err);
+    if (status == 0 && self->resample > 1)
+        status = uni_error_set(err, UNI_EINVAL, "resample_probability must not be above 1");
     if (status == 0 && self->quantile > 0.5)
         status = uni_error_set(err, UNI_EINVAL, "quantile_fraction must not be above 0.5");
     if (status < 0) {
@@ -240,7 +242,12 @@ static int pbt_report(void *context, const uni__schedule_report *report, uni__de
         (mark){ .time = report->time, .score = report->value, .iteration = report->iteration },
         err));
     int64_t donor = find_donor(self, report);
-    if (donor >= 0 && report->configs) {
+    int64_t needed = donor >= 0 ? donor : report->others_wait ? report->trial : -1;
+    if (needed >= 0 && report->saved && !report->saved[needed]) {
+        /* It would begin again at the start, and come to this mark again. */
+        out->lacks_checkpoint = true;
+        out->lacking = needed;
+    } else if (donor >= 0 && report->configs) {
         if (mutate(self, report, report->configs[donor], &out->config) < 0)
             return uni_error_set(err, UNI_ENOMEM, "no memory for a mutated config");
         out->verdict = UNI__EXPLOIT;

@@ -12,7 +12,11 @@ int uni__option_number(const uni_value *options, const char *key, double fallbac
     const uni_value *value = uni_dict_get(options, key);
     *out = value ? uni_value_as_float(value, NAN) : fallback;
     if (!(*out >= least) || !isfinite(*out))
-        return uni_error_set(err, UNI_EINVAL, "%s must be a number of at least %g", key, least);
+        return least - floor(least) > 0 && least - floor(least) < 1e-6
+                   ? uni_error_set(err, UNI_EINVAL, "%s must be a number above %g", key,
+                                   floor(least))
+                   : uni_error_set(err, UNI_EINVAL, "%s must be a number of at least %g", key,
+                                   least);
     return 0;
 }
 

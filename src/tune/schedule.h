@@ -25,6 +25,9 @@ typedef struct uni__decision {
     int64_t donor; /* EXPLOIT */
     /* EXPLOIT: the receiver's new config; the caller frees it. */
     uni_value *config;
+    /* This trial has no checkpoint, and would have been paused or taken over from. */
+    bool lacks_checkpoint;
+    int64_t lacking;
 } uni__decision;
 
 typedef struct uni__schedule_setting {
@@ -41,6 +44,7 @@ typedef struct uni__schedule_report {
     double time, value; /* time: the scheduler's time_attr */
     const uni_value *config;
     const uni_value *const *configs; /* of all trials, by number (PBT's donors) */
+    const bool *saved; /* which of them have a checkpoint to go on from; NULL: all */
     bool others_wait; /* another trial could use this one's place */
 } uni__schedule_report;
 

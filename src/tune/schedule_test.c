@@ -12,6 +12,7 @@ typedef struct bench {
     uni_value *options;
     uni__scheduler scheduler;
     const uni_value *configs[16];
+    const bool *saved;
     bool others_wait;
 } bench;
 
@@ -50,6 +51,7 @@ static uni__decision decide(bench *b, int64_t trial, int64_t iteration, double v
                                     .value = value,
                                     .config = b->configs[trial],
                                     .configs = b->configs[0] ? b->configs : NULL,
+                                    .saved = b->saved,
                                     .others_wait = b->others_wait };
     if (b->scheduler.methods->report(b->scheduler.self, &report, &out, &err) < 0)
         fail_msg("trial %d: %s", (int)trial, err.message);
@@ -435,6 +437,29 @@ static void pbt_exploits(void **state)
     pbt_end(&b);
 }
 
+/* Without a checkpoint nothing is taken over and nothing is paused: both would begin again at the
+ * start, again and again. */
+static void pbt_needs_checkpoints(void **state)
+{
+    bench b;
+    static const bool none[4] = { false }, some[4] = { false, false, true, false };
+    pbt_begin(&b, PBT_OPTIONS(", \"resample_probability\": 0"), 4);
+    for (int i = 0; i < 3; i++)
+        (void)says(&b, i, 2, i + 1);
+    b.saved = none;
+    uni__decision got = decide(&b, 3, 2, 0);
+    assert_int_equal(got.verdict, UNI__GO_ON);
+    assert_true(got.lacks_checkpoint && got.lacking == 2 && !got.config);
+    b.others_wait = true;
+    got = decide(&b, 2, 4, 9);
+    assert_int_equal(got.verdict, UNI__GO_ON);
+    assert_true(got.lacks_checkpoint && got.lacking == 2);
+    b.saved = some;
+    assert_int_equal(says(&b, 2, 6, 9), UNI__PAUSE);
+    assert_int_equal(says(&b, 3, 4, 0), UNI__EXPLOIT);
+    pbt_end(&b);
+}
+
 /* Over many iterations both factors come, about as often; resampled ones lie in the domain. */
 static void pbt_mutations(void **state)
 {
@@ -545,6 +570,7 @@ int main(void)
         cmocka_unit_test(hyperband_not_full),
         cmocka_unit_test(hyperband_losses),
         cmocka_unit_test(pbt_exploits),
+        cmocka_unit_test(pbt_needs_checkpoints),
         cmocka_unit_test(pbt_mutations),
         cmocka_unit_test(pbt_lists),
         cmocka_unit_test(pbt_makes_room),

@@ -90,7 +90,9 @@ static int complete_metrics(const uni__trial_place *place, uni_value *metrics, i
 static int take_from_donor(uni_tuner *tuner, const uni__trial *trial, int64_t iteration,
                            uni__decision *decision, uni_value *record, uni_error *err)
 {
-    const uni__trial *donor = uni__experiment_trial(&tuner->results.experiment, decision->donor);
+    uni__trial *donor = uni__experiment_trial(&tuner->results.experiment, decision->donor);
+    if (donor)
+        donor->saves_nothing = !donor->checkpoint;
     char *from =
         donor && donor->checkpoint ? uni__path_join(tuner->dir, donor->checkpoint, NULL) : NULL;
     char *relative = NULL, *to = NULL;
@@ -118,6 +120,12 @@ static int take_from_donor(uni_tuner *tuner, const uni__trial *trial, int64_t it
     return status;
 }
 
+/* Some trials save only when they are stopped: whether one does is known after the first time. */
+static bool can_go_on(const uni__trial *trial)
+{
+    return trial->checkpoint || trial->start_checkpoint || !trial->saves_nothing;
+}
+
 static int judge(uni_tuner *tuner, uni__trial_place *place, const uni__trial *trial,
                  int64_t iteration, const uni_value *metrics, uni_error *err)
 {
@@ -126,16 +134,28 @@ static int judge(uni_tuner *tuner, uni__trial_place *place, const uni__trial *tr
     const char *criterion = NULL;
     if (tuner->scheduler.methods->decides) {
         uni__schedule_report report = uni__tuner_schedule(tuner, trial, iteration, metrics);
-        const uni_value **configs = malloc((size_t)(experiment->count + 1) * sizeof *configs);
-        for (int64_t i = 0; configs && i < experiment->count; i++)
+        size_t count = (size_t)experiment->count;
+        const uni_value **configs = malloc((count + 1) * sizeof *configs);
+        bool *saved = malloc(count + 1);
+        for (size_t i = 0; configs && saved && i < count; i++) {
             configs[i] = experiment->trials[i]->config;
+            saved[i] = can_go_on(experiment->trials[i]);
+        }
         report.configs = configs;
+        report.saved = saved;
         int status =
-            isnan(report.time) || !configs
+            isnan(report.time) || !configs || !saved
                 ? 0
                 : tuner->scheduler.methods->report(tuner->scheduler.self, &report, decision, err);
         free(configs);
+        free(saved);
         UNI_TRY(status);
+        if (decision->lacks_checkpoint && !tuner->warned_no_checkpoint) {
+            tuner->warned_no_checkpoint = true;
+            uni__warn("trial %lld has no checkpoint, so %s cannot pause it or hand it on: give "
+                      "report() one at every perturbation_interval",
+                      (long long)decision->lacking, tuner->scheduler.methods->name);
+        }
         if (decision->verdict != UNI__GO_ON)
             snprintf(place->why, sizeof place->why, "%s", tuner->scheduler.methods->name);
     }
@@ -237,19 +257,47 @@ static int note_end(uni_tuner *tuner, const char *how, const char *why, const ch
     return uni__tuner_note(tuner, record, err);
 }
 
-/* A misspelled metric would silently disable the searcher and the scheduler. */
+static bool is_reported(const uni_tuner *tuner, const char *name)
+{
+    return uni__experiment_metric(&tuner->results.experiment, name) >= 0;
+}
+
+/* The first stop criterion that no trial has reported, or NULL. */
+static const char *missing_criterion(const uni_tuner *tuner)
+{
+    const uni_value *stop = tuner->spec->options.stop;
+    for (size_t i = 0; i < uni_dict_size(stop); i++) {
+        const char *key = uni_dict_key_at(stop, i);
+        bool plateau = strcmp(key, "plateau") == 0 &&
+                       uni_value_type_of(uni_dict_value_at(stop, i)) == UNI_TYPE_DICT;
+        if (!plateau && !is_reported(tuner, key))
+            return key;
+    }
+    return NULL;
+}
+
+/* A misspelled name would silently disable the searcher, the scheduler or a stop criterion. */
 static void warn_no_metric(uni_tuner *tuner, const uni__trial *trial)
 {
     const uni__experiment *experiment = &tuner->results.experiment;
-    if (!experiment->metric || tuner->warned_no_metric || trial->status != UNI_TRIAL_TERMINATED ||
-        uni__experiment_metric(experiment, experiment->metric) >= 0)
+    const char *time_attr = tuner->scheduler.methods->decides ? tuner->scheduler.time_attr : NULL;
+    const char *missing = experiment->metric, *so = "no trial can be the best one";
+    if (tuner->warned_no_metric || trial->status != UNI_TRIAL_TERMINATED)
+        return;
+    if (!missing || is_reported(tuner, missing)) {
+        missing = time_attr;
+        so = "the scheduler, which has it as time_attr, decides nothing";
+    }
+    if (!missing || is_reported(tuner, missing)) {
+        missing = missing_criterion(tuner);
+        so = "this stop criterion ends no trial";
+    }
+    if (!missing)
         return;
     tuner->warned_no_metric = true;
-    uni__warn("trial %lld ended and has never reported the metric \"%s\"%s%s: no trial can be the "
-              "best one",
-              (long long)trial->index, experiment->metric,
-              experiment->num_names ? "; it reported " : "",
-              experiment->num_names ? experiment->names[0] : "");
+    uni__warn("trial %lld ended and has never reported the metric \"%s\"%s%s: %s",
+              (long long)trial->index, missing, experiment->num_names ? "; it reported " : "",
+              experiment->num_names ? experiment->names[0] : "", so);
 }
 
 /* The trial is over: informs the searcher and the scheduler. */
@@ -357,7 +405,8 @@ static int end_paused(uni_tuner *tuner, uni__trial_place *place, uni__trial *tri
     UNI_TRY(exploits ? note_exploit(tuner, trial, place->why, &place->decision, err)
                      : note_end(tuner, again ? "pending" : "paused", place->why, NULL, false,
                                 uni__tune_record("end", trial->index), err));
-    if (!trial->checkpoint && !trial->start_checkpoint && !tuner->warned_no_checkpoint) {
+    trial->saves_nothing = !trial->checkpoint && !trial->start_checkpoint;
+    if (trial->saves_nothing && !tuner->warned_no_checkpoint) {
         tuner->warned_no_checkpoint = true;
         uni__warn("trial %lld was paused without a checkpoint and begins again at the start: hand "
                   "one to report() now and then",

@@ -126,6 +126,21 @@ class Tuners(unittest.TestCase):
             grid = tune.Tuner(constant, param_space=space, tune_config=tune.TuneConfig(num_samples=2)).fit()
             self.assertEqual([each.config for each in grid], [{}, {}])
 
+    def test_pbt_without_checkpoints_ends(self):
+        """Trials took over from each other and began again at the start, for ever."""
+        scheduler = PopulationBasedTraining(time_attr="training_iteration", perturbation_interval=1, hyperparam_mutations={"x": [1, 2]})
+        analysis = tune.run(square, config={"x": tune.grid_search([1, 2, 3])}, metric="loss", mode="min", scheduler=scheduler, verbose=0,
+                            max_concurrent_trials=2)
+        self.assertEqual([trial.last_result["training_iteration"] for trial in analysis.trials], [3, 3, 3])
+
+    def test_step_must_return_metrics(self):
+        class Nothing(tune.Trainable):
+            def step(self):
+                pass
+
+        with self.assertRaisesRegex(tune.TuneError, r"Nothing.step\(\) must return a dictionary of metrics, not None"):
+            tune.run(Nothing, verbose=0)
+
     def test_sample_from(self):
         grid = tune.Tuner(lambda config: tune.report(ok=config["b"] == 2 * config["a"]),
                           param_space={"a": tune.randint(1, 100), "b": tune.sample_from(lambda spec: spec.config.a * 2)},

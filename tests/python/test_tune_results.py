@@ -58,7 +58,7 @@ class Values(unittest.TestCase):
             self.assertIn(words, str(grid[0].error))
         with self.assertRaises(tune.TuneError) as caught:
             tune.run(train.Trainer(backend="none", num_workers=1).to_tune_trainable(_yields_in_a_trainer), verbose=0)
-        self.assertIn("does not yield", str(caught.exception))
+        self.assertIn("has returned a generator, so nothing of it has run", str(caught.exception))
 
     def test_sample_from_gives_tuples(self):
         space = {"a": tune.randint(1, 9), "t": tune.sample_from(lambda spec: (spec.config.a, ["x", (2, 3)]))}

@@ -228,6 +228,16 @@ def test_a_dead_tuner_does_not_run(storage):
     assert [row["status"] for row in json.loads(run(storage, "tune", "show", "dead", "--json")[0])] == ["INTERRUPTED"] * 2
 
 
+def test_names_that_no_trial_reports(storage):
+    """A misspelled name in stop or time_attr had no effect, without a word."""
+    for changes, words in (({"stop": {"los": {"below": 3}}}, 'never reported the metric "los"; it reported loss: this stop criterion ends no trial'),
+                           ({"scheduler": {"type": "asha", "time_attr": "epoch"}}, 'never reported the metric "epoch"; it reported loss: the scheduler')):
+        _, err = run(storage, "tune", write(storage, name="misspelled", **changes))
+        assert words in err, err
+    _, err = run(storage, "tune", write(storage, name="well", stop={"training_iteration": 2, "loss": {"below": 0}}, scheduler={"type": "asha"}))
+    assert "never reported" not in err, err
+
+
 def test_empty_space(storage):
     program = ["sh", "-c", "echo \"{\\\"loss\\\": ${#UNISONO_CONFIG}}\" >&$UNISONO_REPORT_FD"]
     for space in ({}, None):

@@ -84,6 +84,8 @@ class ClassTrial:
             done = False
             while not done:
                 result = trainable.step()
+                if not isinstance(result, dict):
+                    raise TypeError("%s.step() must return a dictionary of metrics, not %r" % (type(trainable).__name__, result))
                 trainable.iteration += 1
                 done = bool(result.get("done"))
                 due = (self.frequency and trainable.iteration % self.frequency == 0) or (done and self.at_end)
