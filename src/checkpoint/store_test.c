@@ -267,6 +267,38 @@ static void test_resume_past_damage(void **state)
                         "checkpoint_000002 checkpoint_000003 checkpoint_000004");
 }
 
+/* Damage of the oldest, which is looked at last, does not keep the others from use. */
+static void test_resume_before_damage(void **state)
+{
+    open_store(NULL);
+    for (int i = 1; i <= 2; i++)
+        MUST(save(store, i, 1, NULL, &err));
+    uni__store_close(store, true);
+    assert_int_equal(truncate(at("run/checkpoints/checkpoint_000001/arrays.bin"), 5), 0);
+    open_store(NULL);
+    assert_int_equal(uni__store_resume(store)->number, 2);
+    assert_int_equal(uni__store_count(store), 1);
+}
+
+/* From the worst to the best; of equals the earlier one is better. */
+static void test_ranking(void **state)
+{
+    static const double losses[] = { 3, 1, 2, 2 };
+    static const int order[] = { 1, 4, 3, 2 };
+    open_store(&(uni_checkpoint_policy){ .score_attribute = "loss", .score_order = UNI_SCORE_MIN });
+    for (int i = 0; i < 4; i++)
+        MUST(save(store, i + 1, losses[i], NULL, &err));
+    uni_value *ranking = uni__store_ranking(store);
+    assert_int_equal(uni_list_size(ranking), 4);
+    for (size_t i = 0; i < 4; i++) {
+        char name[100];
+        snprintf(name, sizeof name, "run/checkpoints/checkpoint_%06d", order[i]);
+        assert_string_equal(uni_value_as_string(uni_list_get(ranking, i), ""), at(name));
+    }
+    assert_int_equal(uni__store_best(store)->number, 2);
+    uni_value_free(ranking);
+}
+
 static void test_next_number(void **state)
 {
     uni__checkpoint_info info;
@@ -330,6 +362,7 @@ static void test_directory_parts(void **state)
     put_file(second, "vocabulary", "a b c"); /* equal files on all ranks are fine */
     put_file(second, UNI__MANIFEST_NAME, "of an older one, copied along");
     put_file(third, "model/deep/er/x", "x");
+    put_file(third, "model/" UNI__MANIFEST_NAME, "the user's own");
     MUST(uni__draft_new(&draft, store, 1, 1, &err));
     MUST(uni__draft_take_directory(draft, 0, first, &err));
     MUST(uni__draft_take_directory(draft, 1, second, &err));
@@ -341,6 +374,8 @@ static void test_directory_parts(void **state)
     assert_text(at("run/checkpoints/checkpoint_000001/model/weights.0"), "zero");
     assert_text(at("run/checkpoints/checkpoint_000001/model/weights.1"), "one");
     assert_text(at("run/checkpoints/checkpoint_000001/model/deep/er/x"), "x");
+    assert_text(at("run/checkpoints/checkpoint_000001/model/" UNI__MANIFEST_NAME),
+                "the user's own");
     verify_latest();
     uni_checkpoint *latest = NULL;
     MUST(uni_checkpoint_open_latest(&latest, at("run"), &err));
@@ -629,6 +664,8 @@ int main(void)
         ROOTED(test_resume),
         ROOTED(test_resume_with_another_policy),
         ROOTED(test_resume_past_damage),
+        ROOTED(test_resume_before_damage),
+        ROOTED(test_ranking),
         ROOTED(test_next_number),
         ROOTED(test_completed_fails),
         ROOTED(test_directory_parts),

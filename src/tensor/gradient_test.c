@@ -2,7 +2,8 @@
  * gradient_test.c - compares the gradient of every operation with finite differences of its forward
  * pass, on the plain kernels, and on the fast ones with one thread and with three. Every case runs
  * a second time with its operation used twice, so that gradients are added and not only set. It
- * also runs once with larger inputs, where the fast version must agree with the plain one.
+ * also runs once with larger inputs, where the fast version must agree with the plain one, with
+ * oneDNN's products and with our own.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unisono/tensor.h>
+
+#include "tensor/internal.h"
+#include "tensor/onednn_internal.h"
 
 #define MAX_INPUTS 4
 
@@ -195,13 +199,23 @@ static void check_differences(const gradient_case *c, uni_tape *tape, const char
     uni_parameters_free(p.store);
 }
 
+/* How many times larger the big run's batch is: at least 40 times, and so large that a loop over it
+ * is worth splitting. */
+static int64_t growth_of(const gradient_case *c)
+{
+    int64_t count = 1;
+    for (int64_t i = 1; i <= c->shapes[0][0]; i++)
+        count *= c->shapes[0][i];
+    return 64000 / count > 40 ? 64000 / count : 40;
+}
+
 /* Larger inputs: compares results and gradients of the fast kernels, with and without threads, with
  * the plain ones. */
 static void check_big(const gradient_case *c, uni_tape *plain, uni_tape *fast, const char *what)
 {
     problem p;
     size_t size = 0;
-    problem_make(&p, c, 40);
+    problem_make(&p, c, growth_of(c));
     double expected_value = value(plain, &p, c->build), got_value = value(fast, &p, c->build);
     if (!(fabs(got_value - expected_value) <= 1e-4 * fmax(1, fabs(expected_value))))
         fail_msg("%s, %s: value %g, plain version %g", c->name, what, got_value, expected_value);
@@ -221,7 +235,7 @@ static void check_big(const gradient_case *c, uni_tape *plain, uni_tape *fast, c
 static void check_case(void **state)
 {
     const gradient_case *c = *state;
-    uni_tape *plain = NULL, *fast = NULL, *threads = NULL;
+    uni_tape *plain = NULL, *fast = NULL, *threads = NULL, *own = NULL;
     assert_int_equal(
         uni_tape_new(&plain, &(uni_tape_options){ .threads = 1, .reference = true }, NULL), 0);
     assert_int_equal(uni_tape_new(&fast, &(uni_tape_options){ .threads = 1 }, NULL), 0);
@@ -232,6 +246,13 @@ static void check_case(void **state)
     }
     check_big(c, plain, fast, "fast");
     check_big(c, plain, threads, "three threads");
+    /* The products and convolutions that replace oneDNN's where it has no AVX-512. */
+    assert_int_equal(uni_tape_new(&own, &(uni_tape_options){ .threads = 3 }, NULL), 0);
+    own->onednn->own_products = true;
+    check_big(c, plain, own, "own products");
+    own->threads = 1;
+    check_big(c, plain, own, "own products, one thread");
+    uni_tape_free(own);
     uni_tape_free(plain);
     uni_tape_free(fast);
     uni_tape_free(threads);

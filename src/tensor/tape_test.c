@@ -614,6 +614,76 @@ static void casts_and_comparisons(void **state)
     uni_tape_free(tape);
 }
 
+static void tensors_become_arrays(void **state)
+{
+    (void)state;
+    uni_tape *tape = new_tape(1);
+    uni_array *array = NULL;
+    uni_error err = { 0 };
+    uni_tape_begin(tape, NULL);
+    uni_tensor *x =
+        uni_tape_input(tape, UNI_I64, SHAPE(2, 3), (const int64_t[]){ 1, 2, 3, 4, 5, 6 });
+    assert_int_equal(uni_tensor_to_array(&array, x, &err), 0);
+    assert_int_equal(uni_array_ndim(array), 2);
+    assert_int_equal(uni_array_shape(array)[1], 3);
+    assert_int_equal(uni_array_dtype(array), UNI_I64);
+    assert_int_equal(((const int64_t *)uni_array_data(array))[5], 6);
+    uni_array_unref(array);
+    assert_int_equal(uni_tensor_to_array(&array, zeros(tape, SHAPE(0, 3)), &err), 0);
+    assert_int_equal(uni_array_count(array), 0);
+    uni_array_unref(array);
+    assert_int_equal(uni_tensor_to_array(&array, NULL, &err), UNI_EINVAL);
+    assert_null(array);
+    uni_tape_free(tape);
+}
+
+static void impossible_shapes_are_refused(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = { { -1, 3 }, { 3, -1 }, { INT64_MAX, 3 }, { 1, INT64_MAX } };
+    uni_parameters *store = NULL;
+    uni_parameter *parameter = NULL;
+    uni_error err = { 0 };
+    assert_int_equal(uni_parameters_new(&store, NULL), 0);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(uni_parameters_add(&parameter, store, "kernel", UNI_PARAMETER_WEIGHT, 2,
+                                            shapes[i], &err),
+                         UNI_ESHAPE);
+        assert_non_null(strstr(err.message, "kernel"));
+        assert_null(parameter);
+    }
+    uni_parameters_free(store);
+}
+
+/* Gradients move to the caller's memory and back without a change. */
+static void gradients_move(void **state)
+{
+    (void)state;
+    uni_parameters *store = NULL;
+    uni_gradients *gradients = NULL;
+    uni_error err = { 0 };
+    size_t size = 0;
+    assert_int_equal(uni_parameters_new(&store, NULL), 0);
+    uni_parameter *w = weight(store, "w", SHAPE(3), 1);
+    assert_int_equal(uni_gradients_new(&gradients, store, NULL), 0);
+    for (int i = 0; i < 3; i++)
+        uni_gradients_of(gradients, w)[i] = (float)i;
+    uni_gradients_data(gradients, &size);
+    float *home = aligned_alloc(64, (size * sizeof(float) + 127) / 64 * 64);
+    assert_int_equal(uni__gradients_rehome(gradients, home + 1, &err), UNI_EINVAL);
+    assert_non_null(strstr(err.message, "64-byte aligned"));
+    assert_int_equal(uni__gradients_rehome(gradients, home, &err), 0);
+    assert_ptr_equal(uni_gradients_data(gradients, NULL), home);
+    assert_true(uni_gradients_of(gradients, w)[2] == 2);
+    uni_gradients_of(gradients, w)[2] = 7;
+    assert_int_equal(uni__gradients_rehome(gradients, NULL, &err), 0);
+    assert_ptr_not_equal(uni_gradients_data(gradients, NULL), home);
+    free(home);
+    assert_true(uni_gradients_of(gradients, w)[1] == 1 && uni_gradients_of(gradients, w)[2] == 7);
+    uni_gradients_free(gradients);
+    uni_parameters_free(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -631,6 +701,9 @@ int main(void)
         cmocka_unit_test(dropout_belongs_to_the_sample),
         cmocka_unit_test(replicas_together_equal_one),
         cmocka_unit_test(casts_and_comparisons),
+        cmocka_unit_test(tensors_become_arrays),
+        cmocka_unit_test(impossible_shapes_are_refused),
+        cmocka_unit_test(gradients_move),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
