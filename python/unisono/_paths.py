@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import stat
+import tempfile
 from typing import Any
+
+from unisono import _safe
 
 
 def local(path: Any, what: str) -> str:
@@ -23,3 +28,38 @@ def local(path: Any, what: str) -> str:
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise ValueError("%s: %s is not a path of this machine; a file URL has three slashes: file:///data/run" % (what, text))
     return unquote(parts.path)
+
+
+def read_text(path: str, limit: int = 64 << 20) -> str:
+    """A text file that somebody else may have written: a regular file of at most `limit` bytes, and not a link to another one."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
+            raise ValueError("%s is not a regular file of at most %d bytes" % (_safe.text(path), limit))
+        return file.read(limit).decode()
+
+
+def write_text(path: str, text: str) -> None:
+    """A file beside others, whole or not at all. A link that somebody put in its place is replaced, never followed."""
+    descriptor, draft = tempfile.mkstemp(prefix=".%s." % os.path.basename(path), dir=os.path.dirname(path))
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(draft, path)
+    except BaseException:
+        os.unlink(draft)
+        raise
+
+
+def copy_tree(source: str, target: str) -> None:
+    """Copies a directory that somebody else may have made. Links stay links; one that leads outside is refused, and so are pipes and devices."""
+    shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+    top, outside = os.path.realpath(target), []
+    for folder, directories, files in os.walk(target):
+        for path in (os.path.join(folder, name) for name in directories + files):
+            if os.path.islink(path) and os.path.commonpath([top, os.path.realpath(path)]) != top:
+                outside.append("%s -> %s" % (os.path.relpath(path, target), os.readlink(path)))
+                os.unlink(path)
+    if outside:
+        raise ValueError("%s has a link that leads out of it (%s); put the file itself into the directory" % (_safe.text(source), _safe.text(outside[0])))

@@ -69,7 +69,8 @@ def module_for(path: str) -> Any:
         import json
 
         with zipfile.ZipFile(path) as archive:
-            version = json.loads(archive.read("metadata.json")).get("keras_version", "")
+            with archive.open("metadata.json") as file:
+                version = json.loads(file.read(1 << 16)).get("keras_version", "")
         if version.startswith("2.") and _is_installed("tf_keras"):
             return importlib.import_module("tf_keras")
         if version.startswith("3."):

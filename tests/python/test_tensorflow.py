@@ -282,6 +282,27 @@ class Options(unittest.TestCase):
             numpy.testing.assert_array_equal(again.get_weights()[0], model.get_weights()[0])
 
 
+class Foreign(unittest.TestCase):
+    """Models of somebody else: Keras runs the functions of Lambda layers in .h5 files and SavedModels."""
+
+    def test_code_in_a_model_is_not_run(self):
+        import tf_keras
+
+        with tempfile.TemporaryDirectory() as folder:
+            marker = os.path.join(folder, "owned")
+            model = tf_keras.Sequential([tf_keras.layers.Input((2,)), tf_keras.layers.Lambda(eval("lambda x: (__import__('os').makedirs(%r, exist_ok=True), x)[1]" % marker))])
+            for name in ("model.h5", "saved_model"):
+                path = os.path.join(folder, "of_" + name)
+                os.mkdir(path)
+                model.save(os.path.join(path, name))
+                os.rmdir(marker)
+                with self.assertRaisesRegex(ValueError, "safe_mode=False"):
+                    TensorflowCheckpoint.from_directory(path).get_model()
+                self.assertFalse(os.path.exists(marker))
+                TensorflowCheckpoint.from_directory(path).get_model(safe_mode=False)
+                self.assertTrue(os.path.exists(marker), "the attack is one")
+
+
 class Leftovers(unittest.TestCase):
     def test_workers_leave_no_file_of_autograph(self):
         def loop(config):

@@ -106,7 +106,8 @@ def torch_python():
     """An interpreter that has torch."""
     if importlib.util.find_spec("torch"):
         return sys.executable
-    for path in ("/usr/bin/python3",):
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    for path in ("/usr/bin/python3", os.path.join(cache, "unisono", "venv", "bin", "python")):
         if os.path.exists(path) and subprocess.run([path, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
             return path
     raise support.Skip("needs PyTorch")
@@ -164,6 +165,72 @@ print("weights are read")
 def test_weights_of_torch(storage):
     done = python(storage, TORCH, executable=torch_python())
     assert done.returncode == 0 and "weights are read" in done.stdout, done.stdout + done.stderr
+
+
+FILES = """
+import signal
+from unisono.train.tensorflow import TensorflowCheckpoint
+from unisono.train.torch import TorchCheckpoint
+
+def said(call):
+    signal.alarm(20)  # a pipe that is waited for ends the script
+    try:
+        return "done: %r" % (call(),)
+    except Exception as error:
+        return "%s: %s" % (type(error).__name__, error)
+    finally:
+        signal.alarm(0)
+
+def made(name):
+    os.mkdir(os.path.join(place, name))
+    return os.path.join(place, name), train.Checkpoint.from_directory(os.path.join(place, name))
+
+private = os.path.join(place, "private")
+with open(private, "w") as file:
+    file.write("mine")
+for target in (private, "/dev/zero", "..", "inside/up/../private"):
+    path, checkpoint = made("links%d" % len(os.listdir(place)))
+    os.mkdir(path + "/inside")
+    os.symlink("..", path + "/inside/up")
+    os.symlink(target, path + "/weights")
+    print("link:", said(lambda: checkpoint.to_directory(path + "_copy")), os.path.lexists(path + "_copy/weights"))
+path, checkpoint = made("good")
+os.symlink("file", path + "/link")
+with open(path + "/file", "w") as file:
+    file.write("x")
+print("inside:", said(lambda: open(checkpoint.to_directory(path + "_copy") + "/link").read()))
+path, checkpoint = made("written")
+for name in (".metadata.json", ".metadata.json.new", "preprocessor.json", "preprocessor.json.new"):
+    os.symlink(private, os.path.join(path, name))
+print("read:", said(checkpoint.get_metadata), said(checkpoint.get_preprocessor))
+checkpoint.set_metadata({"a": 1})
+checkpoint.set_preprocessor(type("Fitted", (), {"serialize": lambda self: "{}"})())
+print("private:", open(private).read(), checkpoint.get_metadata())
+path, checkpoint = made("pipes")
+for name in (".metadata.json", "preprocessor.json", "model.pt"):
+    os.mkfifo(os.path.join(path, name))
+print("pipe:", said(checkpoint.get_metadata), said(checkpoint.get_preprocessor))
+for name in ("model.h5", "saved_model/saved_model.pb"):
+    path, _ = made(name.replace("/", "_") + "_of")
+    os.makedirs(os.path.dirname(os.path.join(path, name)), exist_ok=True)
+    for each in (name, "model.mac"):
+        with open(os.path.join(path, each), "wb") as file:
+            file.write(bytes(32))
+    print("model:", said(TensorflowCheckpoint(path).get_model), "tensorflow" in sys.modules)
+"""
+
+
+def test_files_of_a_checkpoint(storage):
+    """Links, pipes and models in a directory that somebody else made: nothing outside is read or written, nothing is waited for, no code is loaded."""
+    done = python(storage, FILES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    links = [line for line in lines if line.startswith("link:")]
+    assert len(links) == 4 and all("ValueError" in line and "leads out of it" in line and line.endswith("False") for line in links), done.stdout
+    assert "inside: done: 'x'" in lines and "private: mine {'a': 1}" in lines, done.stdout
+    assert [line.count("done:") for line in lines if line.startswith(("read:", "pipe:"))] == [0, 0], done.stdout
+    models = [line for line in lines if line.startswith("model:")]
+    assert len(models) == 2 and all("PickleRefused" in line and "safe_mode=False" in line and line.endswith("False") for line in models), done.stdout
 
 
 def test_every_use_is_reviewed(storage):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import tempfile
 from typing import Any, Iterator, Self
 
@@ -71,7 +70,7 @@ class Checkpoint:
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Copies the files to path (or to a new temporary directory), and returns it."""
         target = os.path.abspath(_paths.local(path, "to_directory")) if path is not None else tempfile.mkdtemp(prefix="checkpoint_")
-        shutil.copytree(self.path, target, dirs_exist_ok=True)
+        _paths.copy_tree(self.path, target)
         return target
 
     @contextlib.contextmanager
@@ -91,11 +90,10 @@ class Checkpoint:
             return self._data.get(_PREPROCESSOR_KEY)
         self._check()
         path = os.path.join(self.path, PREPROCESSOR_FILE)
-        if os.path.exists(path):
+        if os.path.lexists(path):
             from unisono.data.preprocessors import Preprocessor
 
-            with open(path, encoding="utf-8") as file:
-                return Preprocessor.deserialize(file.read())
+            return Preprocessor.deserialize(_paths.read_text(path))
         if self._is_made() and _unisono.checkpoint_info(self.path)["is_dict"]:
             return self.to_dict().get(_PREPROCESSOR_KEY)
         return None
@@ -113,27 +111,20 @@ class Checkpoint:
         self._check()
         if self._is_made():
             raise ValueError("%s is a checkpoint that a run has made, which is not changed any more: make a new one" % _safe.text(self.path))
-        draft = os.path.join(self.path, PREPROCESSOR_FILE + ".new")
-        with open(draft, "w", encoding="utf-8") as file:
-            file.write(preprocessor.serialize())
-        os.replace(draft, os.path.join(self.path, PREPROCESSOR_FILE))
+        _paths.write_text(os.path.join(self.path, PREPROCESSOR_FILE), preprocessor.serialize())
 
     # ---- metadata ----
 
     def get_metadata(self) -> dict[str, Any]:
         """The dictionary beside the files; empty when there is none."""
         try:
-            with open(os.path.join(self.path, METADATA_FILE), encoding="utf-8") as file:
-                return json.load(file)
+            return json.loads(_paths.read_text(os.path.join(self.path, METADATA_FILE)))
         except FileNotFoundError:
             return {}
 
     def set_metadata(self, metadata: dict[str, Any]) -> None:
         """Writes the dictionary beside the files."""
-        draft = os.path.join(self.path, METADATA_FILE + ".new")
-        with open(draft, "w", encoding="utf-8") as file:
-            json.dump(metadata, file)
-        os.replace(draft, os.path.join(self.path, METADATA_FILE))
+        _paths.write_text(os.path.join(self.path, METADATA_FILE), json.dumps(metadata))
 
     def update_metadata(self, metadata: dict[str, Any]) -> None:
         """Adds to the dictionary beside the files."""

@@ -55,8 +55,10 @@ def _load(torch: Any, path: str) -> Any:
 
     if "weights_only" not in inspect.signature(torch.load).parameters:
         raise ImportError("torch %s can only read weights by running what the file says; torch 1.13 or later reads them as data" % torch.__version__)
-    with open(path, "rb") as file:
-        is_zip = file.read(4) == b"PK\x03\x04"
+    is_zip = False
+    if os.path.isfile(path):  # not a pipe, which would be waited for
+        with open(path, "rb") as file:
+            is_zip = file.read(4) == b"PK\x03\x04"
     if not is_zip or any(name.rpartition("/")[2] == "constants.pkl" for name in zipfile.ZipFile(path).namelist()):
         raise ValueError("%s is not a file of torch.save (its zip format, the default since torch 1.6); others are not read, because they can run code" % _safe.text(str(path)))
     return torch.load(path, map_location="cpu", weights_only=True)
