@@ -31,7 +31,7 @@ def local(path: Any, what: str) -> str:
 
 
 def read_text(path: str, limit: int = 64 << 20) -> str:
-    """A text file that somebody else may have written: a regular file of at most `limit` bytes, and not a link to another one."""
+    """A text file that may be another user's: a regular file of at most `limit` bytes, and not a link to another one."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -41,7 +41,7 @@ def read_text(path: str, limit: int = 64 << 20) -> str:
 
 
 def write_text(path: str, text: str) -> None:
-    """A file beside others, whole or not at all. A link that somebody put in its place is replaced, never followed."""
+    """A file beside others, whole or not at all. A link in its place is replaced, never followed."""
     descriptor, draft = tempfile.mkstemp(prefix=".%s." % os.path.basename(path), dir=os.path.dirname(path))
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
@@ -53,7 +53,7 @@ def write_text(path: str, text: str) -> None:
 
 
 def copy_tree(source: str, target: str) -> None:
-    """Copies a directory that somebody else may have made. Links stay links; one that leads outside is refused, and so are pipes and devices."""
+    """Copies a directory that may be another user's. Links stay links; one that leads outside is refused, and so are pipes and devices."""
     shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
     top, outside = os.path.realpath(target), []
     for folder, directories, files in os.walk(target):

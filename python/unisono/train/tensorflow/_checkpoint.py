@@ -84,7 +84,7 @@ def _digest(path: str) -> bytes:
 
 
 def _load(folder: str, name: str, safe_mode: bool) -> Any:
-    """The model of that name. What is checked is a copy that nobody else can change meanwhile."""
+    """The model of that name. What is checked is a private copy: another user can change the original meanwhile."""
     path = os.path.join(folder, name)
     if not safe_mode:
         return _same_keras.module_for(path).models.load_model(path, **({"safe_mode": False} if name == _KERAS else {}))
