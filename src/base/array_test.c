@@ -1,9 +1,10 @@
 /* array_test.c - shapes, sizes, alignment, borrowing and counting. */
-#include "base/shared.h"
 #include "base/test.h"
 #include <math.h>
 #include <pthread.h>
 #include <unisono/array.h>
+
+#include "base/shared.h"
 #include "base/element.h"
 
 static void dtypes(void **state)

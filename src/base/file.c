@@ -103,13 +103,6 @@ static int check_holes(int fd, const struct stat *info, const char *path, uni_er
                          (long long)info->st_size);
 }
 
-int uni__open_regular(const char *path, uni_error *err)
-{
-    struct stat info;
-    int fd = open_regular(path, &info, err);
-    return check_holes(fd, &info, path, err);
-}
-
 int uni__open_unlinked(const char *path, uni_error *err)
 {
     struct stat info;

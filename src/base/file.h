@@ -18,10 +18,9 @@
 
 UNI__SHARED int uni__write_all(int fd, const void *data, size_t size, const char *path,
                                uni_error *err) UNI_MUST_USE;
-/* Opens a regular file for reading. Rejects anything else (a FIFO, a device), without blocking. */
-int uni__open_regular(const char *path, uni_error *err) UNI_MUST_USE;
-/* The same for files of a run, an experiment or a checkpoint, which may belong to another user: a
- * symbolic link in place of the file is UNI_EPERMISSION. */
+/* Opens a regular file for reading. Rejects anything else (a FIFO, a device), without blocking. For
+ * files of a run, an experiment or a checkpoint, which may belong to another user: a symbolic link
+ * in place of the file is UNI_EPERMISSION. */
 int uni__open_unlinked(const char *path, uni_error *err) UNI_MUST_USE;
 /* The same for `name` below `dir`, where no part of `name` may be a link ("logs/rank_0.log"). */
 int uni__open_below(const char *dir, const char *name, uni_error *err) UNI_MUST_USE;

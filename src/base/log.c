@@ -13,8 +13,9 @@
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
-#include "base/shared.h"
 #include "base/log.h"
+
+#include "base/shared.h"
 #include "base/safe_text.h"
 
 #define NOT_ASKED (-1)

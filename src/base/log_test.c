@@ -1,9 +1,10 @@
 /* log_test.c - where the messages of the library go, at which level; and the clocks. */
-#include "base/shared.h"
 #include "base/test.h"
 #include <math.h>
 #include <sys/wait.h>
 #include <time.h>
+
+#include "base/shared.h"
 #include "base/clock.h"
 #include "base/log.h"
 

@@ -5,9 +5,10 @@
  * The linker redirects this module's malloc, calloc, realloc, reallocarray and strdup to the
  * __wrap_ functions below.
  */
-#include "base/shared.h"
 #include "base/test.h"
 #include <jansson.h>
+
+#include "base/shared.h"
 #include "base/journal.h"
 #include "base/msgpack.h"
 

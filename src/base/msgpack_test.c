@@ -2,9 +2,10 @@
  * msgpack_test.c - the writer's bytes (compared with the specification and Python's msgpack), the
  * cursor on valid and on broken messages, and the conversion to JSON.
  */
-#include "base/shared.h"
 #include "base/test.h"
 #include <math.h>
+
+#include "base/shared.h"
 #include "base/msgpack.h"
 #include "base/random.h"
 

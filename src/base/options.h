@@ -27,23 +27,24 @@ UNI__SHARED UNI_MUST_USE int uni__options_read(void *own, size_t known, size_t f
                               offsetof(type, last) + sizeof(((type *)0)->last), options, #type,    \
                               err));                                                               \
     options = &options##_own
-/* The same in functions that make a layer (of class_), or compute on a tape. */
+/* The same in functions that return something else than a status; the last argument is what they
+ * return for `options`_problem. */
+#define UNI__OPTIONS_OR_RETURN(type, options, last, ...)                                           \
+    type options##_own;                                                                            \
+    uni_error options##_problem = { 0 };                                                           \
+    if (uni__options_read(&options##_own, sizeof(type),                                            \
+                          offsetof(type, last) + sizeof(((type *)0)->last), options, #type,        \
+                          &options##_problem) < 0)                                                 \
+        return __VA_ARGS__;                                                                        \
+    options = &options##_own
+/* In functions that make a layer (of class_), or compute on a tape. */
 #define UNI__LAYER_OPTIONS(type, options, last, class_)                                            \
-    type options##_own;                                                                            \
-    uni_error options##_problem = { 0 };                                                           \
-    if (uni__options_read(&options##_own, sizeof(type),                                            \
-                          offsetof(type, last) + sizeof(((type *)0)->last), options, #type,        \
-                          &options##_problem) < 0)                                                 \
-        return uni_layer_fail(uni_layer_new(class_), options##_problem.code, "%s",                 \
-                              options##_problem.message);                                          \
-    options = &options##_own
+    UNI__OPTIONS_OR_RETURN(type, options, last,                                                    \
+                           uni_layer_fail(uni_layer_new(class_), options##_problem.code, "%s",     \
+                                          options##_problem.message))
 #define UNI__TAPE_OPTIONS(type, options, last, tape)                                               \
-    type options##_own;                                                                            \
-    uni_error options##_problem = { 0 };                                                           \
-    if (uni__options_read(&options##_own, sizeof(type),                                            \
-                          offsetof(type, last) + sizeof(((type *)0)->last), options, #type,        \
-                          &options##_problem) < 0)                                                 \
-        return uni_tape_fail(tape, options##_problem.code, "%s", options##_problem.message);       \
-    options = &options##_own
+    UNI__OPTIONS_OR_RETURN(                                                                        \
+        type, options, last,                                                                       \
+        uni_tape_fail(tape, options##_problem.code, "%s", options##_problem.message))
 
 #endif

@@ -1,8 +1,9 @@
 /* value_test.c - trees: ownership, order, lookup, conversion, and paths. */
-#include "base/shared.h"
 #include "base/test.h"
 #include <math.h>
 #include <unisono/value.h>
+
+#include "base/shared.h"
 #include "base/dict.h"
 #include "base/random.h"
 

@@ -7,7 +7,6 @@
  * before an array is made. The three readers differ only in where an array's memory comes from: a
  * copy, a borrowed buffer, or a shared mapping. Any thread.
  */
-#include "base/shared.h"
 #include "checkpoint/dict.h"
 
 #include <endian.h>
@@ -15,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shared.h"
 #include "base/msgpack.h"
 #include "checkpoint/dict_internal.h"
 

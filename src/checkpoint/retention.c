@@ -1,13 +1,14 @@
 /*
  * retention.c - the decisions of retention.h. Pure functions that sort an array of indices.
  */
-#include "base/shared.h"
-#include "checkpoint/shared.h"
 #include "checkpoint/retention.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/shared.h"
+#include "checkpoint/shared.h"
 
 static const uni_checkpoint_policy default_policy = { .num_to_keep = UNI_KEEP_ALL };
 

@@ -2,12 +2,12 @@
  * state.c - the file with the state of all ranks (state.h). Sections are copied as received, so
  * writing does not decode. Any thread.
  */
-#include "base/shared.h"
 #include "checkpoint/state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shared.h"
 #include "base/file.h"
 #include "base/msgpack.h"
 #include "checkpoint/internal.h"

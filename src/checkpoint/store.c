@@ -7,7 +7,6 @@
  * applies the decisions to the disk, after every commit and at open. So a crash between a commit
  * and its deletions, or another policy at a resume, needs no special code. One thread at a time.
  */
-#include "checkpoint/shared.h"
 #include "checkpoint/store.h"
 
 #include <dirent.h>
@@ -18,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/shared.h"
 #include "base/file.h"
 #include "base/grow.h"
 #include "base/log.h"

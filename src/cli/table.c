@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/grow.h"
 #include "base/safe_text.h"
 #include "cli/table.h"
+
+#include "base/grow.h"
 
 typedef struct cell {
     char *text;

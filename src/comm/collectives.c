@@ -132,29 +132,6 @@ int uni__comm_reduce_apply(uni_comm *comm, void *gradient, size_t count, uni_dty
     return run(comm, call, err);
 }
 
-int uni__comm_buffer_sum(const uni_comm_buffer *buffer, size_t begin, size_t end, uni_dtype dtype,
-                         uni_error *err)
-{
-    uni_comm *comm = buffer->comm;
-    size_t size = uni_dtype_size(dtype);
-    const void *in[UNI__COMM_MAX_RANKS];
-    if (uni__kernel_type(dtype) < 0 || begin > end || end > buffer->bytes / size)
-        return uni_error_set(err, UNI_EINVAL,
-                             "elements %zu to %zu of %s in a buffer of %zu bytes cannot be summed",
-                             begin, end, uni_dtype_name(dtype), buffer->bytes);
-    for (int rank = 0; rank < comm->size; rank++) {
-        const char *part = uni__comm_buffer_peer(buffer, rank);
-        if (!part)
-            return uni_error_set(err, UNI_EUNSUPPORTED,
-                                 "the buffer of rank %d is not seen from rank %d (another host)",
-                                 rank, comm->rank);
-        in[rank] = part + begin * size;
-    }
-    void *out = (char *)uni_comm_buffer_data(buffer) + begin * size;
-    uni__reduce_many(comm->kernels, dtype, UNI_COMM_SUM, 0, in, comm->size, &out, 1, end - begin);
-    return 0;
-}
-
 /* The value that most ranks have; on a tie, the lowest rank's. */
 static uint64_t most_common(const uint64_t *values, int n)
 {

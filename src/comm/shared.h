@@ -17,12 +17,6 @@ UNI__SHARED UNI_MUST_USE int uni__comm_alloc_shared(uni_comm *comm, size_t bytes
                                                     uni_comm_buffer **out, uni_error *err);
 /* Another rank's part, mapped in this process; NULL if it is on another host. */
 UNI__SHARED void *uni__comm_buffer_peer(const uni_comm_buffer *buffer, int rank);
-/* Local, not a collective: elements [begin, end) of this rank's own part become the sum over all
- * ranks' parts, in rank order. Call a collective before it, to ensure that all ranks have filled
- * their parts, and one after it, before any part changes. UNI_EUNSUPPORTED if a part is on
- * another host. */
-UNI_MUST_USE int uni__comm_buffer_sum(const uni_comm_buffer *buffer, size_t begin, size_t end,
-                                      uni_dtype dtype, uni_error *err);
 /* The fused step: `gradient` (from uni_comm_alloc) is reduced by slices as by
  * all_reduce_weighted (op SUM: not divided), and each rank's `apply` gets its own slice [begin,
  * end) of it, to update parameters of which there is one copy in uni__comm_alloc_shared. When it

@@ -65,7 +65,6 @@ UNI__SHARED void uni__dataset_iterator_place(const uni_dataset_iterator *it, int
 UNI__SHARED double
 uni__dataset_iterator_wait(const uni_dataset_iterator *it); /* seconds, all calls */
 uni_preprocessor *uni__preprocessor_ref(uni_preprocessor *preprocessor);
-bool uni__preprocessor_is_fitted(const uni_preprocessor *preprocessor);
 /* Bytes of all buffers that the rows need. */
 UNI__SHARED size_t uni__table_bytes(const uni_table *table);
 /* A copy of the rows with these numbers, in this order. */

@@ -22,8 +22,9 @@
 
 #include <unisono/value.h>
 
-#include "base/shared.h"
 #include "group/agent.h"
+
+#include "base/shared.h"
 #include "group/agent_child.h"
 #include "group/agent_tree.h"
 #include "group/oom.h"

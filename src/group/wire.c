@@ -1,5 +1,4 @@
 /* wire.c - frames over stream sockets; the format is in wire.h. */
-#include "base/shared.h"
 #include "group/wire.h"
 
 #include <errno.h>
@@ -12,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/shared.h"
 #include "base/clock.h"
 
 #define MAGIC 0x554eu

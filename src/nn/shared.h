@@ -14,7 +14,6 @@
 #include <unisono/optimizers.h>
 #include <unisono/experimental/custom_layer.h>
 
-const char *uni__callback_name(const uni_callback *callback);
 UNI__SHARED const uni_layer_class *uni__layer_class_of(const uni_layer *layer);
 UNI__SHARED bool uni__layer_is_built(const uni_layer *layer);
 UNI__SHARED bool uni__layer_is_trainable(const uni_layer *layer);

@@ -1,13 +1,13 @@
 /* elastic.c - see elastic.h. */
-#include "base/shared.h"
-#include "nn/shared.h"
-#include "tensor/shared.h"
-#include "comm/shared.h"
 #include "strategy/elastic.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shared.h"
+#include "comm/shared.h"
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "base/log.h"
 
 #define DEATHS_IN_A_ROW 100 /* of new ranks, before the group gives up */

@@ -296,13 +296,6 @@ static uni_tensor *slice_last(uni_tape *tape, uni_tensor **in)
     return uni_op_slice(tape, in[0], -1, 1, -1);
 }
 
-static uni_tensor *split(uni_tape *tape, uni_tensor **in)
-{
-    uni_tensor *parts[2] = { NULL };
-    (void)uni__op_split(tape, in[0], 1, 2, parts);
-    return uni_op_mul(tape, parts[0], parts[1]);
-}
-
 static uni_tensor *pad(uni_tape *tape, uni_tensor **in)
 {
     return uni_op_pad(tape, in[0], (const int64_t[]){ 0, 1, 2 }, (const int64_t[]){ 1, 0, 3 },
@@ -537,7 +530,6 @@ static gradient_case cases[] = {
     CASE(concat_middle, -2, 2, { 3, 2, 3, 4 }, { 3, 2, 1, 4 }),
     CASE(slice_first, -2, 2, { 2, 4, 3 }),
     CASE(slice_last, -2, 2, { 2, 4, 3 }),
-    CASE(split, -2, 2, { 2, 4, 6 }),
     CASE(pad, -2, 2, { 3, 2, 3, 4 }),
     FIXED(broadcast, -2, 2, { 2, 2, 1 }),
     CASE(sum_all, -2, 2, { 3, 4, 3, 2 }),

@@ -294,20 +294,6 @@ uni_tensor *uni_op_slice(uni_tape *tape, uni_tensor *x, int axis, int64_t begin,
     return out;
 }
 
-int uni__op_split(uni_tape *tape, uni_tensor *x, int axis, int count, uni_tensor **out)
-{
-    for (int i = 0; i < count; i++)
-        out[i] = NULL;
-    int at = x && !tape->error.code ? uni__axis(tape, "split", x, axis) : -1;
-    if (at >= 0 && (count < 1 || x->shape[at] % count))
-        uni_tape_fail(tape, UNI_ESHAPE, "split: axis %d of shape %s has no %d equal parts", axis,
-                      uni__shape(tape, x), count);
-    else
-        for (int i = 0; at >= 0 && i < count; i++)
-            out[i] = uni_op_slice(tape, x, at, x->shape[at] / count * i, x->shape[at] / count);
-    return tape->error.code;
-}
-
 /* ---- pad and broadcast ---- */
 
 typedef struct pad_payload {

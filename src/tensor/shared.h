@@ -59,7 +59,5 @@ size_t uni__tape_bytes(const uni_tape *tape); /* memory that the tape holds */
 #define UNI__SHAPE_TEXT_SIZE 160
 const char *uni__shape_text(char out[UNI__SHAPE_TEXT_SIZE], int ndim, const int64_t *shape);
 UNI__SHARED float *uni__parameters_states(const uni_parameters *store, size_t *size);
-/* `count` equal parts into out; 0 or a negative code (the error is on the tape as well). */
-int uni__op_split(uni_tape *tape, uni_tensor *x, int axis, int count, uni_tensor **out);
 
 #endif

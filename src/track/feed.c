@@ -5,7 +5,6 @@
  * Marks are few (one per rank and attempt) and are kept only until every follower has passed them.
  * A follower that registers later starts after all existing marks.
  */
-#include "base/grow.h"
 #include "track/feed.h"
 
 #include <errno.h>
@@ -14,6 +13,8 @@
 #include <unistd.h>
 
 #include <unisono/value.h>
+
+#include "base/grow.h"
 
 int uni__feed_new(uni__feed **out, const char *path, int world_size, uni_error *err)
 {

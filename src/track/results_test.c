@@ -1,6 +1,5 @@
 /* results_test.c - results.jsonl: what is written is read back, and the rules by which ranks are
  * joined. */
-#include "base/shared.h"
 #include "track/testing.h"
 
 #include <errno.h>
@@ -8,6 +7,7 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
+#include "base/shared.h"
 #include "base/clock.h"
 #include "base/fault.h"
 

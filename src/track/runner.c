@@ -6,7 +6,6 @@
  * Finishing sets a flag and wakes the follower: the loop drains what is visible, calls finish on
  * the sinks and ends. Signals go to the program's own threads.
  */
-#include "track/shared.h"
 #include "track/runner.h"
 
 #include <pthread.h>
@@ -15,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "track/shared.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "track/sink.h"

@@ -7,8 +7,9 @@
 
 #include <stdlib.h>
 
-#include "track/shared.h"
 #include "track/sink.h"
+
+#include "track/shared.h"
 #include "track/trials.h"
 
 int uni_sink_new(uni_sink **out, const uni_sink_class *vtable, void *self, uni_error *err)

@@ -12,12 +12,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "train/shared.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "group/launch.h"
 #include "train/hosts_internal.h"
 #include "train/hosts_join.h"
+
+#include "train/shared.h"
 
 #define JOIN_SECONDS 60
 

@@ -1,6 +1,4 @@
 /* request.c - see request.h. */
-#include "base/shared.h"
-#include "checkpoint/shared.h"
 #include "train/request.h"
 
 #include <stdio.h>
@@ -10,6 +8,8 @@
 #include <unisono/data.h>
 #include <unistd.h>
 
+#include "base/shared.h"
+#include "checkpoint/shared.h"
 #include "base/file.h"
 #include "checkpoint/dict.h"
 #include "checkpoint/state.h"

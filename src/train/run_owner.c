@@ -18,11 +18,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "train/shared.h"
 #include "base/file.h"
 #include "base/owned.h"
 #include "base/process.h"
 #include "train/run_owner.h"
+
+#include "train/shared.h"
 
 /* ---- the directory ---- */
 

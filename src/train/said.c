@@ -1,11 +1,11 @@
 /* said.c - see said.h. */
-#include "base/shared.h"
 #include "train/said.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shared.h"
 #include "base/json.h"
 #include "base/msgpack.h"
 

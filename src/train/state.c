@@ -1,8 +1,6 @@
 /*
  * state.c - logs of the ranks' state, and what becomes of it at the start of an attempt (state.h).
  */
-#include "base/grow.h"
-#include "base/shared.h"
 #include "train/state.h"
 
 #include <stdio.h>
@@ -10,6 +8,8 @@
 #include <string.h>
 #include <unisono/data.h>
 
+#include "base/grow.h"
+#include "base/shared.h"
 #include "base/log.h"
 
 #define MAX_SHARDS 65536

@@ -2,12 +2,11 @@
  * template.c - trainers whose workers are forked from a template (train/shared.h; the mechanism is
  * in group/template.c). User's thread.
  */
-#include "train/shared.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "train/shared.h"
 #include "group/template.h"
 #include "train/trainer_internal.h"
 

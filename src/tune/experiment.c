@@ -1,6 +1,4 @@
 /* experiment.c - the state of an experiment and what each record does to it; see experiment.h. */
-#include "train/shared.h"
-#include "tune/shared.h"
 #include "tune/experiment.h"
 
 #include <dirent.h>
@@ -10,6 +8,8 @@
 #include <string.h>
 #include <unisono/run.h>
 
+#include "train/shared.h"
+#include "tune/shared.h"
 #include "base/file.h"
 #include "base/grow.h"
 #include "base/owned.h"

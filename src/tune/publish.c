@@ -6,7 +6,6 @@
  *     DIR/tensorboard/            the columns of the hparams page; below it trial_00000/ and so on
  *     DIR/mlruns/                 unless the spec or MLFLOW_TRACKING_URI gives another place
  */
-#include "tune/shared.h"
 #include "tune/publish.h"
 
 #include <math.h>
@@ -14,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tune/shared.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "track/trials.h"

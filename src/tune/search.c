@@ -1,10 +1,11 @@
 /* search.c - grid and random search, and choosing a searcher by its name. Owner's thread. */
-#include "tune/shared.h"
 #include "tune/search.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "tune/shared.h"
 
 int uni__check_keys(const char *what, const uni_value *options, const char *const *known,
                     uni_error *err)

@@ -6,15 +6,15 @@
  * number and the parameter's index in the sorted list. So trial 4711 is the same whenever it is
  * computed.
  */
-#include "base/grow.h"
-#include "base/shared.h"
-#include "tune/shared.h"
 #include "tune/space.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
+#include "base/shared.h"
+#include "tune/shared.h"
 #include "base/random.h"
 #include "base/text.h"
 

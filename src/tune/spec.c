@@ -1,7 +1,4 @@
 /* spec.c - options to dictionary and back by one table, and what is wrong with them; see spec.h. */
-#include "base/shared.h"
-#include "tune/shared.h"
-#include "checkpoint/shared.h"
 #include "train/variables.h"
 #include "tune/spec.h"
 
@@ -10,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shared.h"
+#include "checkpoint/shared.h"
+#include "tune/shared.h"
 #include "tune/experiment.h"
 #include "tune/publish.h"
 #include "tune/search.h"

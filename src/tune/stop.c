@@ -1,11 +1,11 @@
 /* stop.c - stop criteria of a trial; see stop.h. */
-#include "base/shared.h"
-#include "tune/shared.h"
 #include "tune/stop.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "base/shared.h"
+#include "tune/shared.h"
 #include "tune/schedule.h"
 #include "tune/search.h"
 

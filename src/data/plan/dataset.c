@@ -4,9 +4,10 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "data/shared.h"
 #include "base/text.h"
 #include "data/plan/dataset.h"
+
+#include "data/shared.h"
 #include "data/run/pool.h"
 #include "data/table/table.h"
 

@@ -1,13 +1,13 @@
 /*
  * counts.c - counts the distinct values of columns (counts.h).
  */
-#include "data/shared.h"
 #include "data/preprocess/counts.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/shared.h"
 #include "base/element.h"
 #include "data/preprocess/moments.h"
 

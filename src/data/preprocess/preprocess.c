@@ -2,12 +2,12 @@
  * preprocess.c - creates, fits, applies, saves and loads preprocessors of any kind
  * (unisono/preprocess.h).
  */
-#include "data/shared.h"
 #include "data/preprocess/preprocess.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/shared.h"
 #include "data/table/table.h"
 
 #define FIT_ROWS 4096
@@ -258,11 +258,6 @@ int uni_preprocessor_fit(uni_preprocessor *p, uni_dataset *dataset, uni_error *e
         p->state = NULL;
     }
     return status;
-}
-
-bool uni__preprocessor_is_fitted(const uni_preprocessor *p)
-{
-    return p->state != NULL;
 }
 
 /* ---- applying ---- */

@@ -1,9 +1,10 @@
 /* batch_counts.c - see batch_counts.h. */
-#include "data/shared.h"
 #include "data/run/batch_counts.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "data/shared.h"
 
 int uni__rows_of_blocks(uni_dataset *dataset, const int64_t *given, const int64_t **out,
                         uni_error *err)

@@ -3,10 +3,11 @@
  * the next one may have too few rows for all shards and is then appended to it. The state is the
  * one after the batch that was handed out, and is the same on all shards.
  */
-#include "data/shared.h"
 #include "data/run/common_batches.h"
 
 #include <stdlib.h>
+
+#include "data/shared.h"
 #include "data/run/batch_counts.h"
 
 bool uni__common_needed(const uni_dataset *dataset)

@@ -9,10 +9,11 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include "data/shared.h"
 #include "base/clock.h"
 #include "base/random.h"
 #include "data/run/execute.h"
+
+#include "data/shared.h"
 #include "data/table/shuffle.h"
 
 /* One slot of the ring. */

@@ -4,9 +4,10 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "data/shared.h"
 #include "base/clock.h"
 #include "data/run/iterator.h"
+
+#include "data/shared.h"
 
 void uni_dataset_iterator_free(uni_dataset_iterator *it)
 {

@@ -1,9 +1,10 @@
 /* window.c - see window.h. */
 #include <stdlib.h>
 #include <string.h>
-#include "data/shared.h"
 #include "data/table/shuffle.h"
 #include "data/run/window.h"
+
+#include "data/shared.h"
 
 #define CHUNK_BYTES ((int64_t)256 << 10)
 

@@ -14,8 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/shared.h"
 #include "data/sources/arrow.h"
+
+#include "data/shared.h"
 
 typedef struct holder {
     struct ArrowArray array;

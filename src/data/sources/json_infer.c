@@ -3,12 +3,12 @@
  * the sampled rows, then decides: numbers and bools by type, lists of numbers by shape; a column
  * that does not fit one type becomes JSON text.
  */
-#include "base/grow.h"
 #include "data/sources/json_infer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "data/sources/build.h"
 #include "data/sources/json_scan.h"
 

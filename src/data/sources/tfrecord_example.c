@@ -1,13 +1,13 @@
 /*
  * tfrecord_example.c - Examples as rows (tfrecord_example.h). One thread per object.
  */
-#include "data/shared.h"
 #include "data/sources/tfrecord_example.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/shared.h"
 #include "base/text.h"
 #include "data/sources/tfrecord_frame.h"
 

@@ -7,10 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "data/shared.h"
-#include "base/shared.h"
 #include "data/table/name_index.h"
 #include "data/table/table.h"
+
+#include "base/shared.h"
+#include "data/shared.h"
 
 struct uni_table {
     atomic_size_t references;

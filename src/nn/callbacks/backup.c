@@ -7,12 +7,12 @@
  * The file is DIRECTORY/backup.unidict, encoded by checkpoint/dict.h: {"format": 2, "state",
  * "fit"}, from uni_model_get_state and uni__model_get_fit_state. Runs on fit's thread.
  */
-#include "nn/shared.h"
 #include "nn/callbacks/callback.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/shared.h"
 #include "base/file.h"
 #include "checkpoint/dict.h"
 

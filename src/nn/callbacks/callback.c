@@ -2,7 +2,6 @@
  * callback.c - callbacks as objects, the list that fit calls, and monitored values. All on fit's
  * thread.
  */
-#include "nn/shared.h"
 #include "nn/callbacks/callback.h"
 
 #include <math.h>
@@ -12,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "nn/shared.h"
 #include "base/log.h"
 
 int uni_callback_new(uni_callback **out, const uni_callback_class *class_, void *self,
@@ -31,11 +31,6 @@ void uni_callback_free(uni_callback *callback)
     if (callback->class_->free != NULL)
         callback->class_->free(callback->self);
     free(callback);
-}
-
-const char *uni__callback_name(const uni_callback *callback)
-{
-    return callback->class_->name;
 }
 
 void *uni__callback_make(uni_callback **out, const uni_callback_class *class_, size_t size,

@@ -2,13 +2,13 @@
  * callbacks_test.c - each callback by what the user gets from it: terminal output, files, weights,
  * learning rates, and a killed training that continues.
  */
-#include "nn/shared.h"
 #include "nn/model/testing.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "nn/shared.h"
 #include "base/file.h"
 
 /* Captures what is written to a descriptor. */

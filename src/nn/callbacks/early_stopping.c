@@ -2,13 +2,14 @@
  * early_stopping.c - EarlyStopping and TerminateOnNaN: the two callbacks that end training. Fit's
  * thread.
  */
-#include "nn/shared.h"
 #include "nn/callbacks/callback.h"
 #include "base/options.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#include "nn/shared.h"
 
 struct early {
     uni_early_stopping_options options;

@@ -4,7 +4,6 @@
  * ..., evaluation_loss_vs_iterations; histograms of the weights; and the model's graph as Keras's
  * own config. src/track writes the records. Fit's thread; files are complete after every epoch.
  */
-#include "nn/shared.h"
 #include "nn/callbacks/callback.h"
 
 #include <math.h>
@@ -13,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "nn/shared.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"

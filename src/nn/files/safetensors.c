@@ -3,7 +3,6 @@
  * checked against the file's, every range against its shape, and together they must fill the rest
  * of the file exactly (which also excludes overlaps).
  */
-#include "base/shared.h"
 #include "nn/files/safetensors.h"
 
 #include <endian.h>
@@ -14,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/shared.h"
 #include "base/file.h"
 #include "base/grow.h"
 #include "base/text.h"

@@ -6,13 +6,13 @@
  * With arguments it is the writer of the round trip to real Keras (tests/keras_files.sh):
  * DIRECTORY: loads every model there is, saves it as DIRECTORY/NAME.keras and .weights.h5.
  */
-#include "tensor/shared.h"
 #include "nn/layers/reference.h"
 
 #include <sys/stat.h>
 #include <unisono/log.h>
 #include <unisono/nn.h>
 
+#include "tensor/shared.h"
 #include "base/assert.h"
 #include "nn/files/safetensors.h"
 

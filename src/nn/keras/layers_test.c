@@ -7,11 +7,11 @@
  * NAME.weights.h5, and NAME.expected.safetensors with inputs, predictions, weights and one more
  * step.
  */
-#include "nn/shared.h"
 #include "nn/layers/reference.h"
 
 #include <unisono/nn.h>
 
+#include "nn/shared.h"
 #include "base/random.h"
 #include "nn/files/safetensors.h"
 

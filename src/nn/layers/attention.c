@@ -7,13 +7,14 @@
  * is composed of smaller operations instead. Inputs: query, value [, key [, mask]]; the mask is
  * boolean, (batch, time, source), true where attending is allowed. Calls are const.
  */
-#include "tensor/shared.h"
 #include "nn/layer.h"
 #include "base/options.h"
 
 #include <math.h>
 #include <string.h>
 #include <unisono/experimental/custom_layer.h>
+
+#include "tensor/shared.h"
 
 enum { QUERY, KEY, VALUE, OUTPUT, PARTS };
 static const char *const kernel_names[PARTS] = { "query/kernel", "key/kernel", "value/kernel",

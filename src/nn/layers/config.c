@@ -3,13 +3,14 @@
  * and the entries that every layer's config has (name, trainable, dtype). Writers return only a
  * code, because they can only run out of memory. Any thread.
  */
-#include "nn/shared.h"
-#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+
+#include "nn/shared.h"
+#include "tensor/shared.h"
 
 /* {"module": ..., "class_name": ..., "config": {...}, "registered_name": null}: Keras's notation
  * for an object. */

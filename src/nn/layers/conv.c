@@ -3,12 +3,13 @@
  * in the meaning of the kernel's last axis. Kernels are (height, width, in / groups, out),
  * depthwise (height, width, in, multiplier). Calls are const.
  */
-#include "tensor/shared.h"
 #include "nn/layer.h"
 #include "base/options.h"
 
 #include <string.h>
 #include <unisono/experimental/custom_layer.h>
+
+#include "tensor/shared.h"
 
 struct conv {
     int axes; /* 1 or 2 */

@@ -2,12 +2,12 @@
  * core.c - Dense and the layers that keep their input's shape: activations, dropout, rescaling,
  * activity regularisation. Calls are const and run on the tape's thread.
  */
-#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <string.h>
 #include <unisono/experimental/custom_layer.h>
 
+#include "tensor/shared.h"
 #include "nn/loss/names.h"
 #include "base/options.h"
 

@@ -8,8 +8,6 @@
  * error below it says where it happened. One thread builds; calls are const and may come from
  * several threads.
  */
-#include "nn/shared.h"
-#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <stdarg.h>
@@ -17,6 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unisono/experimental/custom_layer.h>
+
+#include "nn/shared.h"
+#include "tensor/shared.h"
 
 uni_layer *uni_layer_new(const uni_layer_class *class_)
 {

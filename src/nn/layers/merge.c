@@ -2,11 +2,12 @@
  * merge.c - layers with several inputs: Add, Subtract, Multiply, Average, Maximum (which broadcast)
  * and Concatenate. Calls are const.
  */
-#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <string.h>
 #include <unisono/experimental/custom_layer.h>
+
+#include "tensor/shared.h"
 
 /* Broadcasts two shapes, dimension by dimension from the end; an unknown dimension matches any. */
 static int broadcast(const uni_layer *layer, uni_spec *into, const uni_spec *other, uni_error *err)

@@ -2,7 +2,6 @@
  * names.c - layer names as Keras makes them, shapes as text, and the checks shared by build and
  * infer. Pure functions except for uni_layer_named; building thread.
  */
-#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <ctype.h>
@@ -10,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unisono/experimental/custom_layer.h>
+
+#include "tensor/shared.h"
 
 uni_layer *uni_layer_named(uni_layer *layer, const char *name)
 {

@@ -3,7 +3,6 @@
  * which adapts to data. Calls are const: the tape's operation updates the moving statistics. adapt
  * and build run on the building thread.
  */
-#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <float.h>
@@ -13,6 +12,7 @@
 #include <strings.h>
 #include <unisono/experimental/custom_layer.h>
 
+#include "tensor/shared.h"
 #include "data/preprocess/moments.h"
 #include "base/options.h"
 

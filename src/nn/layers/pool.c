@@ -1,11 +1,12 @@
 /*
  * pool.c - max and average pooling, windowed and global. Calls are const.
  */
-#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <string.h>
 #include <unisono/experimental/custom_layer.h>
+
+#include "tensor/shared.h"
 
 struct pool {
     int axes;

@@ -6,12 +6,13 @@
  * gates. Gates of LSTM: input, forget, candidate, output; of GRU: update, reset, candidate. Further
  * inputs are the initial state (h, for LSTM also c). Calls are const.
  */
-#include "tensor/shared.h"
 #include "nn/layer.h"
 #include "base/options.h"
 
 #include <string.h>
 #include <unisono/experimental/custom_layer.h>
+
+#include "tensor/shared.h"
 
 struct recurrent {
     bool gru;

@@ -2,11 +2,12 @@
  * registry.c - the layer classes that a Keras config can name, and layers created from configs. Any
  * thread.
  */
-#include "nn/shared.h"
 #include "nn/layer.h"
 
 #include <string.h>
 #include <unisono/experimental/custom_layer.h>
+
+#include "nn/shared.h"
 
 static const uni_layer_class *const classes[] = {
     &uni__class_input,

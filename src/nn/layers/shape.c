@@ -2,12 +2,13 @@
  * shape.c - the input layer and layers that only change shapes: Flatten, Reshape, Permute,
  * ZeroPadding2D. Calls are const and run on the tape's thread.
  */
-#include "base/shared.h"
-#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <string.h>
 #include <unisono/experimental/custom_layer.h>
+
+#include "base/shared.h"
+#include "tensor/shared.h"
 
 /* ---- input ---- */
 

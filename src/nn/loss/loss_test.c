@@ -2,11 +2,12 @@
  * loss_test.c - losses against numbers from real Keras (tests/reference/losses): every reduction,
  * weights, gradients; the helpers for custom loops; rejected input.
  */
-#include "nn/shared.h"
 #include "nn/layers/reference.h"
 #include "nn/loss/loss.h"
 
 #include <unisono/log.h>
+
+#include "nn/shared.h"
 
 #define TOLERANCE 2e-5
 

@@ -7,14 +7,14 @@
  * rank of the per-sample values (no silent broadcast of (batch) along another axis). Losses are
  * const once created: any thread, each with its own tape.
  */
-#include "nn/shared.h"
-#include "tensor/shared.h"
 #include "nn/loss/loss.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "base/log.h"
 #include "tensor/update.h"
 #include "base/options.h"

@@ -3,13 +3,14 @@
  * metric_count.c and metric_auc.c have the arithmetic, metric_config.c the configs. A metric
  * belongs to one thread at a time.
  */
-#include "nn/shared.h"
 #include "nn/loss/metric.h"
 #include "base/options.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "nn/shared.h"
 
 /* ---- names ---- */
 

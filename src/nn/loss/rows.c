@@ -3,11 +3,12 @@
  * Keras's metrics and some that they leave out, reads any numeric type as double, and broadcasts
  * weights as Keras does. No allocation. Any thread.
  */
-#include "tensor/shared.h"
 #include "nn/loss/metric.h"
 
 #include <math.h>
 #include <string.h>
+
+#include "tensor/shared.h"
 
 static bool is_number(uni_dtype dtype)
 {

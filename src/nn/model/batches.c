@@ -9,8 +9,6 @@
  * it asks for the next. Threads: one consumer at a time; the prefetch thread belongs to the source
  * and blocks all signals.
  */
-#include "nn/shared.h"
-#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <pthread.h>
@@ -18,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "base/random.h"
 #include "nn/model/loop.h"
 #include "base/options.h"

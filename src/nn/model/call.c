@@ -2,14 +2,14 @@
  * call.c - the forward pass of a model, and the regularisation penalty of its weights. Const; each
  * thread has its own tape.
  */
-#include "nn/shared.h"
-#include "tensor/shared.h"
 #include "nn/layer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "tensor/update.h"
 
 /* Keras's _adjust_input_rank: adds or removes a last axis of 1. Then the shape must match, and

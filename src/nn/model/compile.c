@@ -3,7 +3,6 @@
  * logs: "loss"; with several outputs "OUTPUT_loss" and "OUTPUT_METRIC"; otherwise the metric's own
  * name. The model's thread.
  */
-#include "nn/shared.h"
 #include "nn/model/compile.h"
 
 #include <math.h>
@@ -11,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/shared.h"
 #include "nn/optimizer/optimizer.h"
 #include "base/options.h"
 

@@ -3,7 +3,6 @@
  * with the tensors they were called on), and the arguments of compile. Files contain these
  * (src/nn/keras). Unsupported features of Keras are rejected by name. The model's thread.
  */
-#include "nn/shared.h"
 #include "nn/model/compile.h"
 
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <string.h>
 #include <unisono/experimental/custom_layer.h>
 
+#include "nn/shared.h"
 #include "nn/loss/loss.h"
 #include "nn/optimizer/optimizer.h"
 

@@ -3,13 +3,13 @@
  * refer to each other by name and call; each call is applied as soon as its inputs exist. Sizes are
  * checked before anything is allocated. The model's thread.
  */
-#include "nn/shared.h"
 #include "nn/model/compile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/shared.h"
 #include "nn/loss/loss.h"
 #include "nn/optimizer/optimizer.h"
 

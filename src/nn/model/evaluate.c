@@ -1,14 +1,14 @@
 /*
  * evaluate.c - evaluate, predict, and single batches. The same runner as fit's; the model's thread.
  */
-#include "nn/shared.h"
-#include "tensor/shared.h"
 #include "nn/model/loop.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "base/log.h"
 #include "base/options.h"
 

@@ -6,8 +6,6 @@
  * requested, and the first group again with the prefix "val_". A step allocates nothing. The
  * model's thread.
  */
-#include "tensor/shared.h"
-#include "nn/shared.h"
 #include "nn/model/loop.h"
 
 #include <math.h>
@@ -15,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"

@@ -2,12 +2,12 @@
  * fit_test.c - fit from the user's side: it learns; accumulation equals the larger batch; logs,
  * history and bad input. replicas_test.c covers replicas.
  */
-#include "nn/shared.h"
 #include "nn/model/testing.h"
 
 #include <unisono/log.h>
 #include <unistd.h>
 
+#include "nn/shared.h"
 #include "base/file.h"
 
 /* RaySGD's example: y = x / 2. */

@@ -7,12 +7,13 @@
  * nested calls. The finished model has its layers in Keras's order (by depth from the outputs, then
  * by the traversal from them), which is the order of get_weights. One thread.
  */
-#include "nn/shared.h"
 #include "nn/layer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "nn/shared.h"
 
 struct uni_symbol {
     uni_graph *graph;

@@ -1,13 +1,13 @@
 /*
  * loop.c - see loop.h.
  */
-#include "tensor/shared.h"
 #include "nn/model/loop.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tensor/shared.h"
 #include "base/log.h"
 
 /* Samples [begin, end) of a column of the expected length. Any other column is left alone, and the

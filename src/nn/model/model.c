@@ -7,7 +7,6 @@
  * again in that model's store and keeps its values. One thread builds; uni__model_run is const and
  * may run on several threads, each with its own tape.
  */
-#include "nn/shared.h"
 #include "nn/layer.h"
 
 #include <stdio.h>
@@ -15,6 +14,7 @@
 #include <string.h>
 #include <unisono/experimental/custom_layer.h>
 
+#include "nn/shared.h"
 #include "base/random.h"
 
 uni_model *uni__model_new(const char *name, bool sequential)

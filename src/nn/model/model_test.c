@@ -2,10 +2,11 @@
  * model_test.c - models as objects: graphs, sharing, nesting, names, order of weights, seeds,
  * summary, config round trips, user-defined layers, and errors that name the layer and both shapes.
  */
-#include "nn/shared.h"
-#include "base/shared.h"
 #include "nn/model/testing.h"
 #include <unisono/experimental/custom_layer.h>
+
+#include "base/shared.h"
+#include "nn/shared.h"
 
 /* The sample graph of Keras's own summary: layers in Keras's order, not in that of creation. */
 static uni_model *two_heads(void)

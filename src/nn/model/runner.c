@@ -2,13 +2,13 @@
  * runner.c - starts replica threads, cuts batches, runs them and hands them over for the update
  * (nn/step.h).
  */
-#include "tensor/shared.h"
-#include "nn/shared.h"
 #include "nn/model/runner.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "base/clock.h"
 #include "base/cpus.h"
 #include "nn/optimizer/optimizer.h"

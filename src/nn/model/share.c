@@ -6,14 +6,14 @@
  * up, and dividing by the number of samples in the end gives Keras's loss. Runs on the replica's
  * thread; reads the model and the batch, and writes only to its share.
  */
-#include "nn/shared.h"
-#include "tensor/shared.h"
 #include "nn/model/runner.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "base/clock.h"
 
 /* Like Keras's fit, adds the missing axis to (batch) targets of a (batch, 1) prediction. */

@@ -2,14 +2,14 @@
  * summary.c - Keras's table of a model: layers, output shapes, parameter counts and, for graphs
  * that are not a chain, the connections of each layer. Any thread that owns the model.
  */
-#include "tensor/shared.h"
-#include "nn/shared.h"
 #include "nn/model/compile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "base/text.h"
 
 #define COLUMNS 4

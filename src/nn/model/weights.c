@@ -6,14 +6,15 @@
  * "learning_rate", "slots": {"momentum": [one array per weight] ...}}}; the optimizer only if the
  * model is compiled.
  */
-#include "base/shared.h"
-#include "nn/shared.h"
-#include "tensor/shared.h"
 #include "nn/model/compile.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/shared.h"
+#include "nn/shared.h"
+#include "tensor/shared.h"
 
 static int visit_all(const uni_model *model, uni__visit_parameter visit, void *context,
                      uni_error *err)

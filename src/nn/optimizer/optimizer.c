@@ -1,13 +1,13 @@
 /*
  * optimizer.c - creates optimizers, and keeps their flat state. update.c makes a step.
  */
-#include "nn/shared.h"
 #include "nn/optimizer/optimizer.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/shared.h"
 #include "base/random.h"
 #include "nn/loss/names.h"
 #include "nn/step.h"

@@ -1,8 +1,9 @@
 /*
  * shapes.c - the shapes of text that layers accept (shapes.h). Any thread.
  */
-#include "tensor/shared.h"
 #include "nn/text/shapes.h"
+
+#include "tensor/shared.h"
 
 int64_t uni__text_rows(uni_tape *tape, const uni_tensor *text)
 {

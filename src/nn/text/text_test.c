@@ -3,14 +3,14 @@
  * outputs; the sentence embedding against sums by hand and finite differences of its table; shapes,
  * empty texts, bad files, configs.
  */
-#include "nn/shared.h"
-#include "tensor/shared.h"
 #include "nn/layers/reference.h"
 #include "nn/text/text.h"
 #include "nn/text/shapes.h"
 
 #include <unistd.h>
 
+#include "nn/shared.h"
+#include "tensor/shared.h"
 #include "base/file.h"
 
 /* ---- TextVectorization ---- */

@@ -1,7 +1,6 @@
 /*
  * board.c - layout, mapping and bells of the members' shared memory (board.h).
  */
-#include "tensor/shared.h"
 #include "strategy/server/board.h"
 
 #include <errno.h>
@@ -12,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tensor/shared.h"
 #include "base/cpus.h"
 #include "base/futex.h"
 #include "strategy/server/carrier.h"

@@ -7,14 +7,15 @@
  * taken before the update that follows it. So the log always has the last update, and the weights
  * before it can be restored.
  */
-#include "tensor/shared.h"
-#include "nn/shared.h"
 #include "strategy/server/store.h"
 
 #include "nn/step.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "nn/shared.h"
+#include "tensor/shared.h"
 
 /* Without a replica the only copy is the coordinator's, as of the last checkpoint. */
 static bool keeps_log(const uni__server_store *store)

@@ -2,13 +2,13 @@
  * parameter_server.c - parameter servers over the session: roles and the mail between ranks become
  * the strategy's cluster (strategy/server/cluster.h).
  */
-#include "train/shared.h"
 #include "train/native/open.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unisono/experimental/evaluator.h>
 
+#include "train/shared.h"
 #include "strategy/server/cluster.h"
 #include "base/options.h"
 
