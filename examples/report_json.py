@@ -3,7 +3,7 @@
 
     unisono run -n 2 -- python3 examples/report_json.py [EPOCHS]
 
-By itself it runs as well and reports to nobody.
+By itself it runs as well and its reports go nowhere.
 """
 
 import json

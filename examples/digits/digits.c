@@ -117,7 +117,7 @@ done:
 
 typedef struct job {
     int workers, epochs;
-    int kill_rank; /* -1: nobody is killed */
+    int kill_rank; /* -1: none is killed */
     double pace;
     const char *data, *name, *storage, *command;
     char run_dir[4096];
@@ -162,7 +162,7 @@ static void on_result(void *context, const uni_reports *reports)
     kill(pid, SIGKILL);
 }
 
-/* The network of the latest checkpoint, on the images that nobody trained on. */
+/* The network of the latest checkpoint, on the images that no rank trained on. */
 static int judge(const job *it, const uni_result *result, uni_error *err)
 {
     digits_dataset *data = NULL;

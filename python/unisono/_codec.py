@@ -344,7 +344,7 @@ def decode(value: Any, allow_pickle: bool = False) -> Any:
 
 
 def metric(value: Any) -> Any:
-    """For what is no plain value in a report: one element is a number, an array a list; anything else its text, as Ray's loggers do."""
+    """For what is not a plain value in a report: one element is a number, an array a list; anything else its text, as Ray's loggers do."""
     if isinstance(value, int):
         return float(value)  # does not fit 64 bits
     if hasattr(value, "numpy") and not hasattr(value, "item"):  # TensorFlow

@@ -158,7 +158,7 @@ static void test_keep_none(void **state)
     uni__draft *draft = NULL;
     char *staged = NULL;
     open_store(&(uni_checkpoint_policy){ .num_to_keep = UNI_KEEP_NONE,
-                                         .score_attribute = "nobody looks" });
+                                         .score_attribute = "not looked at" });
     MUST(save(store, 1, 1, &info, &err));
     MUST(save(store, 2, 1, &info, &err));
     assert_int_equal(info.number, 2);

@@ -172,8 +172,8 @@ static void print_earlier(const cli_terminal *terminal, uni_run *run)
         int64_t iteration = uni_dict_get_int(cause, "iteration", 0);
         if (iteration > 0)
             snprintf(reached, sizeof reached, "after iteration %lld", (long long)iteration);
-        char who[32];
-        snprintf(text, sizeof text, "%s %s %s", whose(cause, who, sizeof who), says, reached);
+        char rank[32];
+        snprintf(text, sizeof text, "%s %s %s", whose(cause, rank, sizeof rank), says, reached);
         fact(terminal, label, text);
     }
 }
@@ -248,9 +248,9 @@ static const char *victims_of(uni_run *run)
 static void print_cause(const cli_terminal *terminal, uni_run *run, const uni_value *cause,
                         size_t max_log_lines)
 {
-    char says[200], who[32], text[1600];
+    char says[200], rank[32], text[1600];
     cli_cause_sentence(cause, says, sizeof says);
-    snprintf(text, sizeof text, "%s %s", whose(cause, who, sizeof who), says);
+    snprintf(text, sizeof text, "%s %s", whose(cause, rank, sizeof rank), says);
     fact(terminal, "first cause", text);
     const char *message = uni_dict_get_string(cause, "message", "");
     if (message[0] && !is_plain(cause)) {

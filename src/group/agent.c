@@ -48,7 +48,7 @@ typedef struct agent {
     uni__oom_watch oom;
     bool orphaned; /* the controller is gone */
     const uni__fork_hooks *hooks; /* this is a template: workers are forked only; or NULL */
-    bool is_worker; /* in such a worker: back to who called uni__agent_keep */
+    bool is_worker; /* in such a worker: back to the caller of uni__agent_keep */
 } agent;
 
 static void send_to_controller(agent *self, int type, uni_value *message)

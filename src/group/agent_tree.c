@@ -1,6 +1,6 @@
 /*
  * agent_tree.c - ending descendants: kill the direct children; a subreaper inherits their children,
- * so repeating it reaches everybody, whatever sessions and process groups they made for themselves.
+ * so repeating it reaches all, whatever sessions and process groups they made for themselves.
  */
 #include "group/agent_tree.h"
 

@@ -29,7 +29,7 @@
 #define LATE_TICK_NS 1000000000ull
 
 /* The process that claimed the session is gone or on its way out: the agent tells how it ended,
- * however long the kernel takes for it. (Not when somebody stopped the agent.) */
+ * however long the kernel takes for it. (Not when the agent was stopped.) */
 static bool is_ending(const uni__group *group, const uni__worker_slot *worker)
 {
     uni__process agent;

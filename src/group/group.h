@@ -77,7 +77,7 @@ typedef struct uni__group_events {
     void (*file)(void *context, int rank, const char *path, uint64_t offset, const void *data,
                  size_t size, int last);
     void (*remark)(void *context,
-                   const char *sentence); /* somebody was turned away, and the like */
+                   const char *sentence); /* a caller was turned away, and the like */
 } uni__group_events;
 
 /* Starts the agent and the controller thread. template_fd: the socket of a template that agents are

@@ -78,7 +78,7 @@ int uni__links_start_agent(uni__group *group, uni_error *err) UNI_MUST_USE;
 int uni__links_start_events(uni__group *group,
                             uni_error *err) UNI_MUST_USE; /* the eventfd that workers ring */
 void uni__links_before_sleep(uv_prepare_t *handle);
-/* At every tick: an agent that somebody stopped is killed after a few seconds. */
+/* At every tick: a stopped agent is killed after a few seconds. */
 void uni__links_watch_agent(uni__group *group, uint64_t now);
 void uni__links_take_agent_frames(uni__group *group); /* those that were read already */
 /* A signal has stopped it, or it was continued. */

@@ -76,7 +76,7 @@ static void test_first_key_stays(void **unused)
     uni__keyring_free(ring);
 }
 
-/* A file that grows, a line that comes in two pieces, and one that somebody else could have
+/* A file that grows, a line that comes in two pieces, and one that another user could have
  * written. */
 static void test_follow(void **unused)
 {

@@ -297,7 +297,7 @@ void uni__launcher_remove_session(const char *directory)
         (strncmp(last, "/jf.", 4) != 0 && strncmp(last, "/pid.", 5) != 0) ||
         lstat(directory, &info) < 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid())
         return;
-    /* Its daemon may be at the same work: what vanishes meanwhile is no error. */
+    /* Its daemon may be at the same work: what vanishes meanwhile is not an error. */
     for (int tries = 0; tries < 10 && uni__remove_tree(directory, NULL) < 0; tries++)
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
 }

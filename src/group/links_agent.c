@@ -186,7 +186,7 @@ static void on_deaf(uv_timer_t *handle)
     uni__warn("unisono-agent (pid %d) does not answer, was it stopped? It is killed, and its "
               "workers with it",
               group->agent_pid);
-    /* Its number cannot be somebody else's yet: the keeper, which waits for it, is there. */
+    /* Its number cannot be another process's yet: the keeper, which waits for it, is there. */
     kill(group->agent_pid, SIGKILL);
     if (group->keeper_pid > 0)
         kill(group->keeper_pid, SIGCONT);
@@ -203,7 +203,7 @@ void uni__links_watch_agent(uni__group *group, uint64_t now)
     else if (!group->agent_stopped_ns)
         group->agent_stopped_ns = now;
     else if (now - group->agent_stopped_ns > AGENT_STOPPED_NS)
-        on_deaf(&group->deaf); /* nobody would tell us of a worker's end */
+        on_deaf(&group->deaf); /* no message would tell of a worker's end */
 }
 
 void uni__links_expect_end(uni__group *group, int milliseconds)

@@ -45,7 +45,7 @@ enum { UNI__STOP_NONE = 0, UNI__STOP_EARLY = 1, UNI__STOP_PREEMPTED = 2 };
 
 typedef struct uni__page {
     uint32_t magic, version;
-    _Atomic uint32_t owner; /* pid of the process that claimed the session; 0: nobody */
+    _Atomic uint32_t owner; /* pid of the process that claimed the session; 0: none */
     _Atomic uint32_t stop_request; /* UNI__STOP_*, set by the worker */
     _Atomic uint32_t stopping; /* set by the controller: wait for stop_at */
     _Atomic uint32_t stop_at_known; /* futex; stop_at is valid */
@@ -60,7 +60,7 @@ typedef struct uni__page {
         checkpoints_over; /* futex; by the controller: those that are complete, or never will be */
     _Atomic uint32_t slot_free[2]; /* futex; the snapshot buffer may be written again */
     _Atomic uint32_t alarm; /* not 0: the attempt is over; alarm_reason says why */
-    _Atomic uint32_t suspect; /* a rank + 1 that is stopped or silent; 0: nobody */
+    _Atomic uint32_t suspect; /* a rank + 1 that is stopped or silent; 0: none */
     char alarm_reason[256]; /* written before alarm is set */
     _Atomic uint64_t waited_ns; /* time report() waited for room, lockstep or checkpoints */
 

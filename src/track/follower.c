@@ -316,7 +316,7 @@ static int take_line(uni__follower *f, const char *line, size_t size, uint64_t o
     if (uni__line_head_parse(line, size, &head) < 0 || head.rank >= f->reports.world_size ||
         head.iteration < 1 || size > UINT32_MAX) {
         if (f->damaged++ == 0)
-            uni__warn("%s: a line at byte %llu is no report and is left out", f->feed->path,
+            uni__warn("%s: a line at byte %llu is not a report and is left out", f->feed->path,
                       (unsigned long long)offset);
         return 0;
     }

@@ -191,7 +191,7 @@ static int choose_experiment(files *f, const uni__mlflow_run *run, uni_error *er
     }
     const char *id = run->experiment_id;
     if (id[0] == '.' || strchr(id, '/') != NULL)
-        return uni_error_set(err, UNI_EINVAL, "\"%s\" is no id of an MLflow experiment", id);
+        return uni_error_set(err, UNI_EINVAL, "\"%s\" is not the id of an MLflow experiment", id);
     char *path = uni__path_join(f->root, id, "meta.yaml", NULL);
     f->experiment_id = strdup(id);
     int status = path == NULL || f->experiment_id == NULL ? no_memory(err) : 0;

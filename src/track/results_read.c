@@ -229,7 +229,7 @@ int uni__results_read(const char *path, uni__results_visit visit, void *context,
     UNI_TRY_GOTO(visit_all(&r, visit, context, err), done);
 done:
     if (r.damaged > 0)
-        uni__warn("%s: %zu lines are no reports and were left out", path, r.damaged);
+        uni__warn("%s: %zu lines are not reports and were left out", path, r.damaged);
     for (int rank = 0; r.slices != NULL && rank < r.world_size; rank++)
         uni__slice_free(&r.slices[rank]);
     close(r.fd);

@@ -388,7 +388,7 @@ static void reader_keeps_the_last_attempt(void **state)
     add_report(r.writer, 2, 1, 2, 21);
     add_report(r.writer, 2, 0, 2, 20);
     MUST(uni__results_writer_flush(r.writer, err));
-    append_raw(r.path, "this is no report\n");
+    append_raw(r.path, "this is not a report\n");
     rig_free(&r);
     seen s = { 0 };
     MUST(uni__results_read(r.path, remember, &s, err));

@@ -4,7 +4,7 @@
  *
  * A crew is a worker group whose restart unit is the member. A member is a process that waits for
  * functions (uni_main, the Python door) and is kept from one order to the next; one that dies costs
- * its own restart and nobody else's. A program of its own gets a new process for every order. Each
+ * its own restart and no other's. A program of its own gets a new process for every order. Each
  * order is a world of one: rank 0 of 1, with its own directory, config and checkpoint to start
  * from; the train function sees an ordinary session.
  *

@@ -3,7 +3,7 @@
  * end. Controller thread.
  *
  * A member's order ends exactly once: by a return, an error, or the death of its process. Deaths of
- * idle members are nobody's business; the next order starts a new process.
+ * idle members are not reported; the next order starts a new process.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -256,7 +256,7 @@ static void on_message(void *context, int member, int type, const uint8_t *paylo
         tell_report(crew, member, report.iteration, report.metrics, report.metrics_size);
     } else if (type == UNI__SAYS_RETURN) {
         tell_end(crew, member, UNI__CREW_RETURNED, 0, NULL,
-                 NULL); /* what it returned is nobody's */
+                 NULL); /* what it returned is not used */
     } else if (type == UNI__SAYS_CLOSED) {
         return; /* a program: its exit counts */
     } else if (type == UNI__SAYS_CHECKPOINT) {

@@ -217,7 +217,7 @@ static void set_tf_config(variables *to, const uni__world *world, int rank)
     add_role(&text, world, "chief", &others);
     add_role(&text, world, "worker", &others);
     add_role(&text, world, "ps", &others);
-    /* An evaluator is no part of the training cluster: nobody but itself must wait for it. */
+    /* An evaluator is not part of the training cluster: no other rank may wait for it. */
     if (strcmp(role, "evaluator") == 0)
         add_role(&text, world, "evaluator", &others);
     uni__text_add_format(&text, "}, \"task\": {\"type\": \"%s\", \"index\": %d}}", role, index);

@@ -6,7 +6,7 @@
  * kernel by way of the agent; and two exits that the agent finds at once have no order. So a
  * failure that may be the consequence of another one is held while some other rank is on its way
  * out: until that rank's end is known, for HOLD_NS at most. What the kernel tells of a process that
- * is ending is there before its connections are closed (base/process.h), so nobody can be late.
+ * is ending is there before its connections are closed (base/process.h), so none can be late.
  * Ranks of other hosts cannot be looked at: there every such failure is held for REMOTE_NS.
  *
  * A framework's connections also break when a rank returns early: its process group is destroyed

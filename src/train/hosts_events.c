@@ -232,7 +232,7 @@ void uni__hosts_launch_failed(void *context, const char *sentence)
     run->budget.no_retry |= explain_launcher(tail, why, sizeof why);
     uni__cause cause = uni__cause_new(run, UNI__CAUSE_LAUNCH, -1, UNI_EWORKER,
                                       "the hosts could not be started: %.600s%s", sentence, why);
-    /* Launchers stumble now and then; twice in a row it is the command or the cluster. Hosts that
+    /* A launcher may stumble once; twice in a row it is the command or the cluster. Hosts that
      * were all there before may come back. */
     bool fewer = leave_out_again(run);
     if (run->trainer->hosts->failed_launches++ == 0)

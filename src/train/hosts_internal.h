@@ -5,7 +5,7 @@
  * A trainer with the launcher "mpi" or "slurm" has a uni__hosts. Every attempt is a new mpirun or
  * srun with keys of its own (MPI cannot be started twice in a rank); when every rank has a host,
  * the workers are spawned as on one machine. A host that is lost is left out of later attempts when
- * enough slots remain (num_workers, or else min_workers). Inside somebody else's mpirun or srun
+ * enough slots remain (num_workers, or else min_workers). Inside an existing mpirun or srun
  * ("foreign") there is one attempt.
  */
 #ifndef UNISONO_TRAIN_HOSTS_INTERNAL_H
@@ -18,7 +18,7 @@
 
 struct uni__hosts {
     bool slurm, foreign, encrypt, seal;
-    uni__launched launched; /* foreign: who we are there */
+    uni__launched launched; /* foreign: our rank there */
     uni__host_slots *list;
     int num_hosts, min_workers;
     char *interface, *secret_file;
@@ -52,7 +52,7 @@ int uni__hosts_launch(uni__run *run, uni_error *err) UNI_MUST_USE;
 int uni__hosts_check_seal(const uni_trainer *trainer, uni_error *err) UNI_MUST_USE;
 /* For a worker's order: how it protects what it sends to other hosts itself. */
 int uni__hosts_add_seal(const uni_trainer *trainer, uni_value *order);
-/* Before workers start: says once what somebody in the network can read. num_hosts: that are
+/* Before workers start: says once what others in the network can read. num_hosts: that are
  * used. */
 void uni__hosts_say_readable(uni__run *run, int num_hosts);
 /* A sentence's end for a run that is not started again because it is foreign, or NULL. */

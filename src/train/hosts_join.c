@@ -28,7 +28,7 @@ int uni__hosts_foreign_rank(void)
     return uni__launched_look(&launched) && launched.size > 1 ? launched.rank : -1;
 }
 
-/* Whoever could write it could send us to a controller of its own. */
+/* A user that could write it could send us to a controller of its own. */
 static int read_join(const char *path, char join[UNI__JOIN_MAX], uni_error *err)
 {
     struct stat info;

@@ -1,11 +1,11 @@
-/* hosts_join.h - for the command, inside somebody else's mpirun or srun. */
+/* hosts_join.h - for the command, inside an existing mpirun or srun. */
 #ifndef UNISONO_TRAIN_HOSTS_JOIN_H
 #define UNISONO_TRAIN_HOSTS_JOIN_H
 
 #include <unisono/status.h>
 
-/* This process's rank among those that mpirun or srun started; -1 when there is but one, or nobody
- * did. */
+/* This process's rank among those that mpirun or srun started; -1 if it is the only one, or was
+ * started otherwise. */
 int uni__hosts_foreign_rank(void);
 /* In the ranks above 0: becomes unisono-host (returns only when that fails). */
 int uni__hosts_join_foreign(const char *storage_path, uni_error *err) UNI_MUST_USE;

@@ -2,7 +2,7 @@
  * hosts_program.c - is it the same program on all hosts? The launch names the files that a worker
  * is started with: the executable, and words of its command line that are files (a script). Each
  * host hashes its own; contents that differ are an error before anything runs, because the ranks
- * would train something that is nobody's program. Controller thread.
+ * would train something that is not the user's program. Controller thread.
  */
 #include <limits.h>
 #include <stdio.h>

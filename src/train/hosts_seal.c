@@ -1,5 +1,5 @@
 /*
- * hosts_seal.c - what of a run over several hosts somebody in the network can read. The
+ * hosts_seal.c - what of a run over several hosts others in the network can read. The
  * controller's own connections are sealed unless no_seal; what workers send to each other is sealed
  * with encrypt if it goes over our own collectives, and cannot be if it goes over a framework's own
  * connections. That is said before the workers start, and with encrypt refused. User's thread, but

@@ -161,7 +161,7 @@ int uni__worker_serve(uni__worker_call call, void *context, uni_error *err)
     }
     int code = serve(session, call, context);
     signalled_session = NULL;
-    /* The caller may leave by _exit. All ranks have been told to end, so nobody is waited for in
+    /* The caller may leave by _exit. All ranks have been told to end, so none is waited for in
      * vain. */
     if (code == 0)
         uni__comm_finish();

@@ -1,6 +1,6 @@
 /*
- * persist.h - shared by the two sides of persist.c and persist_thread.c: what is asked, and who
- * owns which field.
+ * persist.h - shared by the two sides of persist.c and persist_thread.c: the requests, and
+ * which thread owns which field.
  */
 #ifndef UNISONO_TRAIN_PERSIST_H
 #define UNISONO_TRAIN_PERSIST_H

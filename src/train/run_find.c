@@ -176,7 +176,8 @@ static int not_found(const char *name, const char *storage, uni_error *err)
     char nearest[256];
     if (strchr(name, '/') && access(name, R_OK | X_OK) == 0)
         return uni_error_set(err, UNI_ENOTFOUND,
-                             "%s is no run: there is neither a run.json nor a run_001 in it", name);
+                             "%s is not a run: there is neither a run.json nor a run_001 in it",
+                             name);
     if (strchr(name, '/') && errno == EACCES)
         return uni_error_set_errno(err, EACCES, "cannot look for a run in %s", name);
     nearest_name(storage, name, nearest, sizeof nearest);
@@ -212,7 +213,7 @@ static int list_experiment(run_list *list, const char *dir, uni_error *err)
 {
     DIR *entries = opendir(dir);
     if (!entries)
-        return 0; /* a file, or somebody else's directory */
+        return 0; /* a file, or another program's directory */
     int status = 0;
     for (struct dirent *entry = readdir(entries); entry && status == 0; entry = readdir(entries)) {
         if (!run_number(entry->d_name))

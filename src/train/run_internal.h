@@ -106,7 +106,7 @@ typedef struct uni__stop {
     int rank; /* for UNI__STOPPING_RANK */
     int64_t at; /* 0: not chosen yet */
     uint64_t soft_ns, deadline_ns; /* ranks that have not stopped get a signal, then are killed */
-    bool hard; /* nobody is waited for */
+    bool hard; /* no rank is waited for */
 } uni__stop;
 
 struct uni__run {
@@ -159,7 +159,7 @@ void uni__run_suspect(
 void uni__run_fatal(uni__run *run, uni__cause_class kind,
                     const uni_error *error); /* our own side failed: no retry */
 void uni__run_writer_failed(uni__run *run, const uni_error *error); /* results.jsonl */
-void uni__run_after_deaths(uni__run *run); /* everybody is gone: again, or the end */
+void uni__run_after_deaths(uni__run *run); /* all ranks are gone: again, or the end */
 void uni__run_finish_stopped(uni__run *run);
 void uni__run_rank_done(uni__run *run, int rank);
 void uni__run_tell(uni__run *run, uni_event_kind kind, int rank, const char *format, ...)

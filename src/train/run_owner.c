@@ -137,7 +137,7 @@ int uni__controller_signal(const uni_value *description, const char *dir, const 
                              "time: end it yourself",
                              dir);
     /* The descriptor first: what is checked below is this process, or it is gone and the signal
-     * reaches nobody. */
+     * reaches no process. */
     int handle = (int)syscall(SYS_pidfd_open, pid, 0);
     if (handle < 0 && errno != ESRCH)
         return uni_error_set_errno(err, errno, "opening the controller of %s (pid %ld)", id,

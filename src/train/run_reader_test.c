@@ -1,4 +1,4 @@
-/* run_reader_test.c - run directories read from outside: names, who is alive, what is safe to stop
+/* run_reader_test.c - run directories read from outside: names, live runs, what is safe to stop
  * and to remove. */
 #include <errno.h>
 #include <fcntl.h>
@@ -189,7 +189,7 @@ static void test_stop(void **state)
     char *other = make_run(here, "other", 1, "running", 1, child, ticks_of(child) + 1, NULL);
     assert_int_equal(uni_run_open(&run, other, NULL, &err), 0);
     assert_int_equal(uni_run_stop(run, true, &err),
-                     UNI_ESTATE); /* the pid belongs to somebody else now */
+                     UNI_ESTATE); /* the pid belongs to another process now */
     uni_run_close(run);
     assert_int_equal(kill(child, 0), 0);
     char *away = make_run(here, "away", 1, "running", 1, child, ticks_of(child), "another-host");
@@ -218,7 +218,7 @@ static void test_remove(void **state)
     char *first = make_run(here, "both", 1, "failed", 1, 0, 0, NULL);
     char *second = make_run(here, "both", 2, "failed", 2, 0, 0, NULL);
     assert_int_equal(uni_run_open(&run, first, NULL, &err), 0);
-    /* Resumed by somebody between our look and our removal. */
+    /* Resumed by another process between our look and our removal. */
     free(make_run(here, "both", 1, "running", 1, getpid(), ticks_of(getpid()), NULL));
     assert_int_equal(uni_run_remove(run, &err), UNI_EBUSY);
     uni_run_close(run);

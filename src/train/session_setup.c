@@ -104,7 +104,7 @@ static bool read_identity(identity *out)
            fcntl(out->event, F_GETFD) >= 0;
 }
 
-/* A page that the kernel empties in every child: who looks there knows whether it is the worker
+/* A page that the kernel empties in every child: a reader knows whether it is the worker
  * itself, without a system call. */
 static int mark_own(uni_session *session, uni_error *err)
 {
@@ -126,41 +126,41 @@ int uni__session_is_own(const uni_session *session, uni_error *err)
                          "and save checkpoints");
 }
 
-static int claim_page(uni_session *session, const identity *who, uni_error *err)
+static int claim_page(uni_session *session, const identity *self, uni_error *err)
 {
-    UNI_TRY(uni__page_map(&session->page, who->page, err));
+    UNI_TRY(uni__page_map(&session->page, self->page, err));
     if (session->page->magic != UNI__PAGE_MAGIC || session->page->version != UNI__PAGE_VERSION)
         return uni_error_set(err, UNI_EVERSION,
                              "this program's unisono library does not match the one of its "
                              "trainer: use the same release");
-    uint32_t nobody = 0;
-    if (!atomic_compare_exchange_strong(&session->page->owner, &nobody, (uint32_t)getpid()))
+    uint32_t owner = 0;
+    if (!atomic_compare_exchange_strong(&session->page->owner, &owner, (uint32_t)getpid()))
         return uni_error_set(err, UNI_EBUSY,
                              "process %u has opened this worker's session already; only one may",
-                             nobody);
-    session->event_fd = who->event;
-    fcntl(who->event, F_SETFD, FD_CLOEXEC);
-    fcntl(who->channel, F_SETFD, FD_CLOEXEC);
-    close(who->page);
-    uni__wire_init(&session->wire, who->channel);
+                             owner);
+    session->event_fd = self->event;
+    fcntl(self->event, F_SETFD, FD_CLOEXEC);
+    fcntl(self->channel, F_SETFD, FD_CLOEXEC);
+    close(self->page);
+    uni__wire_init(&session->wire, self->channel);
     UNI_TRY(mark_own(session, err));
     session->is_worker = true;
-    session->runs_functions = who->mode == 'f';
+    session->runs_functions = self->mode == 'f';
     return start_heart(session, err);
 }
 
 int uni__session_claim(uni_session **out, uni_error *err)
 {
-    identity who;
+    identity self;
     *out = NULL;
-    bool named = read_identity(&who);
+    bool named = read_identity(&self);
     unsetenv(UNI__SESSION_VARIABLE);
     if (!named)
         return 0;
     int status;
     uni_session *session = NULL;
     UNI_TRY(new_session(&session, err));
-    UNI_TRY_GOTO(claim_page(session, &who, err), fail);
+    UNI_TRY_GOTO(claim_page(session, &self, err), fail);
     uint8_t hello[64];
     uni__packer packer = { .data = hello, .capacity = sizeof hello, .fixed = true };
     uni__pack_map(&packer, 1);

@@ -2,7 +2,7 @@
  * stop.c - all ranks stop at the same iteration. Controller thread.
  *
  * Every rank publishes its iteration before it looks at `stopping`; the controller raises
- * `stopping` and then reads all iterations: stop_at = highest + 1 is ahead of everybody, and a rank
+ * `stopping` and then reads all iterations: stop_at = highest + 1 is ahead of all ranks, and a rank
  * that was missed waits for it (session_report.c).
  */
 #include <signal.h>
@@ -88,7 +88,7 @@ void uni__run_stop(uni__run *run, uni__stop_reason reason)
     run->stop.deadline_ns = now + (uint64_t)(grace * 1e9);
     run->stop.soft_ns = now + (uint64_t)(grace * 0.5e9);
     if (run->state == UNI__RUN_WAITING) {
-        uni__run_finish_stopped(run); /* nobody is running */
+        uni__run_finish_stopped(run); /* no rank is running */
         return;
     }
     if (run->state == UNI__RUN_FAILING || run->state == UNI__RUN_SETTLING)

@@ -14,7 +14,7 @@
 int uni__variables_read(uni_value **out, const char *const *words, const char *file,
                         uni_error *err) UNI_MUST_USE;
 /* Whether the name (up to a '=') says that its value is secret: KEY, TOKEN, SECRET, PASSWORD,
- * PASSWD or CREDENTIAL is in it. Such values are written nowhere and shown to nobody. */
+ * PASSWD or CREDENTIAL is in it. Such values are neither written nor shown anywhere. */
 bool uni__variable_is_secret(const char *word);
 
 #endif

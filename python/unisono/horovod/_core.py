@@ -138,7 +138,7 @@ class _World:
         self.objects = 0  # that were sent so far, by all ranks in the same order
         self.lock = threading.RLock()
         self.steps: list[Any] = []  # weak references to what STEP i reduces: .answer() for a joined rank, .detach() at the end
-        self.started: list[Any] = []  # requests that nobody has waited for, oldest first
+        self.started: list[Any] = []  # requests that were not waited for, oldest first
 
     # ---- calls ----
 
@@ -163,7 +163,7 @@ class _World:
         return rows
 
     def call_start(self, kind: int, extra: int = 0) -> Any:
-        """The same without waiting, and without comparing: somebody must wait for the request."""
+        """The same without waiting, and without comparing: the caller must wait for the request."""
         table = self._rows(kind, "uint8", (), "sum", extra, 0, 0)
         return self.comm.all_reduce_start(table, table, "int64", "max")
 
@@ -178,7 +178,7 @@ class _World:
 
 
 class _Started:
-    """A request that may be ended by somebody else than the one who asked."""
+    """A request that may be ended by another thread than the one that asked."""
 
     def __init__(self, request: Any):
         self.request, self.done = request, False
@@ -375,7 +375,7 @@ def _gather(here: _World, mine: memoryview, sizes: list[int]) -> bytearray:
 
 
 def broadcast(data: Any, root: int, dtype: str, shape: tuple[int, ...]) -> None:
-    """The root's bytes for everybody, in place."""
+    """The root's bytes on all ranks, in place."""
     here, view = world(), _view(data)
     _check_root(here, root)
     if here.comm is None:
@@ -479,7 +479,7 @@ def _proved(here: _World, data: bytes, sender: int) -> Any:
 
 @named
 def broadcast_object(obj: Any = None, root_rank: int = 0, name: str | None = None, process_set: Any = None) -> Any:
-    """The root's object for everybody, by pickle (between the workers of one run only)."""
+    """The root's object on all ranks, by pickle (between the workers of one run only)."""
     check_process_set(process_set)
     here = world()
     here.objects += 1

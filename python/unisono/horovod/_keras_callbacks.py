@@ -17,7 +17,7 @@ def variables_of(model: Any) -> list[Any]:
 
 
 def broadcast_variables(variables: Any, root_rank: int) -> None:
-    """The root's values for everybody, of Keras or TensorFlow variables."""
+    """The root's values on all ranks, of Keras or TensorFlow variables."""
     import numpy
 
     for variable in variables:
@@ -31,7 +31,7 @@ def broadcast_variables(variables: Any, root_rank: int) -> None:
 
 
 class _Broadcast:
-    """The root's weights and optimizer state for everybody, at the end of the first batch (before it there is no optimizer state)."""
+    """The root's weights and optimizer state on all ranks, at the end of the first batch (before it there is no optimizer state)."""
 
     def __init__(self, root_rank: int = 0, device: str = "", local_variables: Any = None):
         super().__init__()

@@ -134,7 +134,7 @@ def grouped_allgather(tensors: Sequence[Any], name: str | None = None, process_s
 
 @_core.named
 def broadcast(tensor: Any, root_rank: int, name: str | None = None, process_set: Any = None) -> Any:
-    """The root's array for everybody; shapes and types are the same on all ranks."""
+    """The root's array on all ranks; shapes and types are the same on all ranks."""
     import numpy
 
     check_process_set(process_set)

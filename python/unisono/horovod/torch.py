@@ -287,7 +287,7 @@ def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Any = 
 
 @_core.named
 def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: Any = None) -> torch.Tensor:
-    """The root's tensor for everybody, as a new one."""
+    """The root's tensor on all ranks, as a new one."""
     check_process_set(process_set)
     return _Broadcast.apply(tensor, root_rank)
 
@@ -390,7 +390,7 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: Any = None) -
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None, process_set: Any = None) -> None:
-    """The root's state (momenta, learning rates...) for everybody."""
+    """The root's state (momenta, learning rates...) on all ranks."""
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("the state of torch.optim.LBFGS cannot be broadcast")
     mine = _core.rank() == root_rank

@@ -46,7 +46,7 @@ def unpack(item: Any) -> Any:
 
 
 class Source:
-    """A uni_batches for what is no array: a Dataset of unisono.tf, a PyDataset, an iterator or generator, a function that makes them."""
+    """A uni_batches for what is not an array: a Dataset of unisono.tf, a PyDataset, an iterator or generator, a function that makes them."""
 
     def __init__(self, data: Any, input_names: Any = (), output_names: Any = ()):
         self._names = (input_names, output_names)

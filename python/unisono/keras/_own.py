@@ -21,7 +21,7 @@ from unisono.keras._tensor import Tensor, Variable, context, raw_of
 
 __all__ = ["LayerWeight", "Own", "overrides", "snake_case", "spec_of"]
 
-_OURS = {"_model", "_layers", "_nested", "_host", "_inputs", "_outputs", "_pending"}  # attributes that hold layers but are no part of call()
+_OURS = {"_model", "_layers", "_nested", "_host", "_inputs", "_outputs", "_pending"}  # attributes that hold layers but are not part of call()
 _FREE = {"uniform": "random_uniform", "normal": "random_normal"}
 
 

@@ -268,7 +268,7 @@ class CSVLogger(_Native):
 
 
 class TerminateOnNaN(_Native):
-    """Ends fit when the loss is no number."""
+    """Ends fit when the loss is not a number."""
 
     def __init__(self):
         super().__init__("TerminateOnNaN")

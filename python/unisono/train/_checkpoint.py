@@ -59,7 +59,7 @@ class Checkpoint:
         return path
 
     def to_dict(self, allow_pickle: bool = False) -> dict[str, Any]:
-        """The dictionary. Pickled parts of somebody else's checkpoint need allow_pickle=True."""
+        """The dictionary. Pickled parts of another user's checkpoint need allow_pickle=True."""
         if self._data is not None:
             return dict(self._data)
         self._check()

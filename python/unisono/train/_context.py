@@ -1,4 +1,4 @@
-"""train.get_context(): who this worker is."""
+"""train.get_context(): the identity of this worker."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200)
 
     def log_message(self, *_: Any) -> None:
-        """Nobody wants to read it."""
+        """Not shown."""
 
 
 class _Store(ThreadingHTTPServer):
@@ -63,7 +63,7 @@ def started_by_mpi() -> bool:
 
 
 def _meet(session: Any) -> Callable[[], None]:
-    """Rank 0 serves; everybody learns where."""
+    """Rank 0 serves; all ranks learn where."""
     local = int(os.environ.get("HOROVOD_CROSS_SIZE", "1")) == 1
     store, place = None, bytearray(256)
     if session.world_rank == 0:

@@ -189,7 +189,7 @@ int uni__monitor_init(uni__monitor *monitor, const char *name, uni_monitor_mode 
     return 0;
 }
 
-double uni__monitor_read(uni__monitor *monitor, const uni_logs *logs, const char *who)
+double uni__monitor_read(uni__monitor *monitor, const uni_logs *logs, const char *user)
 {
     for (size_t i = 0; i < logs->count; i++)
         if (strcmp(logs->names[i], monitor->name) == 0)
@@ -200,7 +200,7 @@ double uni__monitor_read(uni__monitor *monitor, const uni_logs *logs, const char
         for (size_t i = 0; i < logs->count && size < sizeof available - 1; i++)
             size += (size_t)snprintf(available + size, sizeof available - size, "%s%s",
                                      i > 0 ? ", " : "", logs->names[i]);
-        uni__warn("%s watches %s, which is not in the logs; there are %s", who, monitor->name,
+        uni__warn("%s watches %s, which is not in the logs; there are %s", user, monitor->name,
                   available);
         monitor->warned = true;
     }

@@ -57,7 +57,7 @@ typedef struct uni__monitor {
 int uni__monitor_init(uni__monitor *monitor, const char *name, uni_monitor_mode mode,
                       double min_delta, uni_error *err) UNI_MUST_USE;
 /* The value, or NaN with one warning if the logs do not have it. */
-double uni__monitor_read(uni__monitor *monitor, const uni_logs *logs, const char *who);
+double uni__monitor_read(uni__monitor *monitor, const uni_logs *logs, const char *user);
 bool uni__monitor_better(const uni__monitor *monitor, double value, double than);
 /* The best value so far, as a part of a callback's state. */
 int uni__monitor_put(const uni__monitor *monitor, uni_value *state);

@@ -18,11 +18,11 @@ static void say(const char *what, int epoch, double rate)
     uni__print_fd(STDOUT_FILENO, "\nEpoch %d: %s learning rate to %s.\n", epoch + 1, what, number);
 }
 
-static int need_optimizer(const uni_model *model, const char *who, uni_error *err)
+static int need_optimizer(const uni_model *model, const char *user, uni_error *err)
 {
     if (uni_model_optimizer(model) != NULL)
         return 0;
-    return uni_error_set(err, UNI_ESTATE, "%s needs a compiled model", who);
+    return uni_error_set(err, UNI_ESTATE, "%s needs a compiled model", user);
 }
 
 /* ---- ReduceLROnPlateau ---- */

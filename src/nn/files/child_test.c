@@ -34,7 +34,7 @@ static int answer(void *context, int fd, uni_error *err)
 
 static int refuse(void *context, int fd, uni_error *err)
 {
-    return uni_error_set(err, UNI_EFORMAT, "it is no %s", (const char *)context);
+    return uni_error_set(err, UNI_EFORMAT, "it is not a %s", (const char *)context);
 }
 
 static int crash(void *context, int fd, uni_error *err)
@@ -82,7 +82,7 @@ static void test_answers(void **state)
     assert_memory_equal(reply.data, "seven", 5);
     uni__text_free(&reply);
     assert_int_equal(run(refuse, &reply, &err), UNI_EFORMAT);
-    assert_string_equal(err.message, "the file x: it is no seven");
+    assert_string_equal(err.message, "the file x: it is not a seven");
     uni__text_free(&reply);
 }
 
@@ -98,7 +98,7 @@ static void test_ends_badly(void **state)
     uni__text_free(&reply);
     assert_int_equal(run(flood, &reply, &err), UNI_ELIMIT);
     uni__text_free(&reply);
-    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nobody is left behind */
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no process is left behind */
     assert_int_equal(errno, ECHILD);
 }
 

@@ -329,8 +329,8 @@ static void test_names_and_numbers(void **state)
                  "only one of");
     uni_schedule *schedule = NULL; /* ownership passes even on failure (the sanitizer would tell) */
     assert_int_equal(uni_schedule_exponential(&schedule, 1, 1, 1, false, NULL), 0);
-    expect_error("nobody", &(uni_optimizer_options){ .schedule = schedule }, UNI_ENOTFOUND,
-                 "nobody");
+    expect_error("unknown", &(uni_optimizer_options){ .schedule = schedule }, UNI_ENOTFOUND,
+                 "unknown");
 }
 
 /* ---- configs ---- */

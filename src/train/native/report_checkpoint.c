@@ -5,7 +5,7 @@
  * Under multi_worker the chief's callbacks at an epoch's end run before those of the others, and in
  * lockstep mode (v1) the driver takes an iteration when all ranks have reported it: a chief that
  * waited for that inside its callback would wait for ranks that wait for the chief. So the report
- * is handed over at the epoch's end and waited for at the begin of the next one, or at the end of
+ * is handed over at the epoch's end and waited for when the next one begins, or at the end of
  * the training.
  *
  * The checkpoint is taken after every callback has seen the epoch's end, with what they remember: a

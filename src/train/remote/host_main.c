@@ -222,8 +222,8 @@ void host_tidy(const host_agent *self)
 static void not_meant_for_us(int number) {}
 
 /* When the process of a rank ends without MPI_Finalize, Hydra tells the others of its host by
- * SIGUSR1, which would be their end. Who ended is the agent's to say. A function and not SIG_IGN:
- * that would stay with the workers. */
+ * SIGUSR1, which would be their end. The agent says which process ended. A function and not
+ * SIG_IGN: that would stay with the workers. */
 static void overhear_hydra(void)
 {
     struct sigaction action = { .sa_handler = not_meant_for_us, .sa_flags = SA_RESTART };

@@ -81,7 +81,7 @@ def allgather(tensor: Any, name: str | None = None, process_set: Any = None) -> 
 
 
 def broadcast(tensor: Any, root_rank: int, name: str | None = None, process_set: Any = None) -> Any:
-    """The root's tensor for everybody."""
+    """The root's tensor on all ranks."""
     check_process_set(process_set)
 
     @tf.custom_gradient

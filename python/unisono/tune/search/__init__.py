@@ -1,4 +1,4 @@
-"""Who proposes configs: the names of ray.tune.search, and Searcher for your own."""
+"""What proposes configs: the names of ray.tune.search, and Searcher for your own."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ __all__ = ["TFTrainer", "TFTrainable"]
 
 
 def __getattr__(name):
-    if name == "TFTrainable":  # imports the tuner only when somebody tunes
+    if name == "TFTrainable":  # imports the tuner only when it is used
         from unisono.util.sgd.tf.trainable import TFTrainable
 
         return TFTrainable
