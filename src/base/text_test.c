@@ -167,9 +167,37 @@ static void a_bar_is_left_as_it_looked_last(void **state)
     }
 }
 
+/* Insertions, deletions, replacements and swaps of neighbours; no part is swapped and then changed
+ * again. Counted by hand. */
+static void edit_distances(void **state)
+{
+    static const struct {
+        const char *a, *b;
+        size_t distance;
+    } cases[] = {
+        { "", "", 0 },
+        { "", "abc", 3 },
+        { "loss", "loss", 0 },
+        { "ab", "ba", 1 },
+        { "lsos", "loss", 1 },
+        { "abcd", "abdc", 1 },
+        { "axb", "bxa", 2 },
+        { "ca", "abc", 3 },
+        { "accuracy", "acuracy", 1 },
+        { "lr", "learning_rate", 11 },
+        { "kitten", "sitting", 3 },
+        { "aa", "ab", 1 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(uni__edit_distance(cases[i].a, cases[i].b), cases[i].distance);
+        assert_int_equal(uni__edit_distance(cases[i].b, cases[i].a), cases[i].distance);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(edit_distances),
         cmocka_unit_test(test_ranges_are_read),
         cmocka_unit_test(a_bar_is_left_as_it_looked_last),
         cmocka_unit_test(grows_and_stays_terminated),
