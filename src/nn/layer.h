@@ -128,6 +128,8 @@ int uni__config_get_ints(int64_t *out, int *count, int max, const uni_value *con
  * unknown. */
 int uni__config_get_activation(const uni_value *config, const char *key, uni_activation fallback,
                                uni_error *err);
+/* Values of another kind than the layers read: refused, instead of replaced by the default. */
+int uni__config_check(const char *class_name, const uni_value *config, uni_error *err) UNI_MUST_USE;
 int uni__config_get_padding(uni_padding *out, const uni_value *config, uni_error *err) UNI_MUST_USE;
 const char *uni__padding_name(uni_padding padding);
 /* Rejects a key with an unsupported value: only null, false, 0 or the given text pass. */

@@ -72,6 +72,53 @@ class OfLayers(unittest.TestCase):
                         kind(**needs, dtype="float16")
 
 
+class NoDefaults(unittest.TestCase):
+    """A value that Keras refuses, or that means something to it, does not become the default."""
+
+    def test_layers(self):
+        layers = keras.layers
+        for call, words in ((lambda: layers.Conv2D(2, 3, strides=0), "strides"), (lambda: layers.Conv2D(2, 3, strides=None), "strides"),
+                            (lambda: layers.Conv1D(2, 3, dilation_rate=1.5), "dilation_rate"), (lambda: layers.Conv2D(2, 3, groups=None), "groups"),
+                            (lambda: layers.MaxPooling2D(0), "pool_size"), (lambda: layers.MaxPooling2D(2, strides=0), "strides"),
+                            (lambda: layers.BatchNormalization(momentum=None), "momentum"), (lambda: layers.BatchNormalization(epsilon=""), "epsilon"),
+                            (lambda: layers.Concatenate(axis=None), "axis"), (lambda: layers.ReLU(negative_slope=None), "negative_slope"),
+                            (lambda: layers.ZeroPadding2D(None), "padding"), (lambda: layers.Dense(2, use_bias=0), "use_bias")):
+            with self.subTest(words), self.assertRaisesRegex(ValueError, words + " must be"):
+                call()
+        self.assertEqual(layers.MaxPooling2D(2, strides=None)(np.ones((1, 4, 4, 1))).shape, (1, 2, 2, 1))
+
+    def test_no_activation_is_linear(self):
+        x = np.full((1, 3, 2), 5.0, np.float32)
+        for kind in (keras.layers.LSTM, keras.layers.GRU):
+            none, linear, tanh = (kind(1, activation=each, kernel_initializer="ones", recurrent_initializer="ones")(x).numpy()
+                                  for each in (None, "linear", "tanh"))
+            np.testing.assert_array_equal(none, linear)
+            self.assertGreater(abs(float(none[0, 0]) - float(tanh[0, 0])), 1e-4)
+
+    def test_fit(self):
+        class Yields(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch, logs=None):
+                yield epoch
+
+        class Awaits(keras.callbacks.Callback):
+            async def on_train_begin(self, logs=None):
+                raise LookupError
+
+        x, y = np.ones((4, 2), np.float32), np.ones((4, 1), np.float32)
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        for callback, hook in ((Yields(), "on_epoch_end"), (Awaits(), "on_train_begin")):
+            with self.assertRaisesRegex(TypeError, hook + " uses yield or async def"):
+                model.fit(x, y, verbose=0, callbacks=[callback])
+        with self.assertRaisesRegex(ValueError, "factor must be"):
+            keras.callbacks.ReduceLROnPlateau(factor=1.5)
+        self.assertEqual(len(model.fit(x, y, verbose=0, class_weight={}).history["loss"]), 1)
+
+    def test_one_weight_of_one_sample(self):
+        loss = keras.losses.CategoricalCrossentropy(reduction="none")
+        self.assertEqual(tuple(loss(np.array([0.0, 1]), np.array([0.5, 0.5]), sample_weight=np.array([2.0])).shape), ())
+
+
 class OfOthers(unittest.TestCase):
     def check(self, module, base, needs=None):
         found = 0

@@ -285,7 +285,7 @@ class Callbacks(unittest.TestCase):
 class Errors(unittest.TestCase):
     def test_sentences(self):
         for call, kind, text in [
-                (lambda: L.Dense(-1), ValueError, "units must be at least 1"),
+                (lambda: L.Dense(-1), ValueError, "units must be a whole number of at least 1"),
                 (lambda: L.Dense(3, activation="foo"), ValueError, "no activation"),
                 (lambda: L.Dense(3, colour=1), TypeError, "unexpected keyword argument 'colour'"),
                 (lambda: keras.losses.get("msee"), ValueError, 'did you mean "mse"'),

@@ -259,7 +259,7 @@ def _by_class(weights, y):
 
 
 def _class_weight(value):
-    if value is None:
+    if not value:  # {}: every class weighs 1
         return None
     out = [1.0] * (max(int(key) for key in value) + 1)
     for key, weight in value.items():

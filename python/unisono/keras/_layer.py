@@ -6,6 +6,7 @@ The model that is made of layers takes them; a layer belongs to one model.
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import Any
 
 from unisono import _engine
@@ -326,8 +327,16 @@ class EngineLayer(Layer):
         if self._class not in ("InputLayer", "TextVectorization") and not (self._class == "SentenceEmbedding" and common.get("dtype") == "string"):
             check_float32(type(self).__name__, common.get("dtype"))
         super().__init__(name=common.get("name"), trainable=common.get("trainable") is not False, dtype=common.get("dtype"), input_shape=shape)
-        self._config = dict({key: _plain(value) for key, value in (config or {}).items() if value is not None or key in self._none_counts}, **self._config)
+        self._config = dict({key: _plain(value) for key, value in (config or {}).items() if value is not None or self._none_means(key)}, **self._config)
         self._native()  # wrong arguments are errors here
+
+    def _none_means(self, key: str) -> bool:
+        """Whether None says something: it does where it is not the default. The engine then acts on it, or refuses it."""
+        for kind in type(self).__mro__:
+            found = inspect.signature(vars(kind)["__init__"]).parameters.get(key) if "__init__" in vars(kind) else None
+            if found is not None:
+                return found.default is not None or key in self._none_counts
+        return key in self._none_counts
 
     def build(self, input_shape: Any) -> None:
         """Makes the weights for inputs of this shape (with the batch); a list of shapes for several inputs."""

@@ -101,8 +101,17 @@ def _states(kind, base):
     return both if all(callable(getattr(kind, name, None)) and getattr(kind, name) is not getattr(base, name, None) for name in both) else set()
 
 
+def _check_hooks(callback):
+    """Of a generator or a coroutine nothing runs when it is called."""
+    for name in HOOKS:
+        hook = getattr(callback, name, None)
+        if inspect.isgeneratorfunction(hook) or inspect.iscoroutinefunction(hook) or inspect.isasyncgenfunction(hook):
+            raise TypeError("%s.%s uses yield or async def, so nothing of it would run" % (type(callback).__name__, name))
+
+
 def engine_form(callback: Any) -> Any:
     """Of anything with Keras's hooks, also callbacks of another Keras."""
+    _check_hooks(callback)
     if isinstance(callback, Callback):
         return callback._engine_form()
     names = {name for name in HOOKS if callable(getattr(callback, name, None))}
@@ -223,6 +232,8 @@ class ReduceLROnPlateau(_Native):
     def __init__(self, monitor: str = "val_loss", factor: float = 0.1, patience: int = 10, verbose: int = 0, mode: str = "auto",
                  min_delta: float = 1e-4, cooldown: int = 0, min_lr: float = 0.0):
         _check_mode(mode)
+        if not 0 <= factor < 1:
+            raise ValueError("factor must be at least 0 and below 1, not %r" % (factor,))
         super().__init__("ReduceLROnPlateau", monitor=monitor, factor=factor, patience=patience, verbose=verbose, mode=mode, min_delta=min_delta,
                          cooldown=cooldown, min_lr=min_lr)
 

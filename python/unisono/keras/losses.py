@@ -90,7 +90,7 @@ class Loss(Configured):
             return loss
         weights = np.asarray(as_array(sample_weight), np.float32)
         if self.reduction in (None, "none"):
-            return loss * weights
+            return loss * (weights.reshape(weights.shape[:-1]) if weights.shape[-1:] == (1,) else weights)
         return loss * float(weights.sum() if self.reduction == "sum" else weights.mean())
 
     def get_config(self) -> dict:

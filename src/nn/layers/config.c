@@ -224,8 +224,8 @@ int uni__config_get_activation(const uni_value *config, const char *key, uni_act
                                uni_error *err)
 {
     const uni_value *value = uni_dict_get(config, key), *inner;
-    if (uni_value_type_of(value) == UNI_TYPE_NULL)
-        return fallback;
+    if (uni_value_type_of(value) == UNI_TYPE_NULL) /* a written null: no activation, as in Keras */
+        return value != NULL ? UNI_ACTIVATION_LINEAR : fallback;
     const char *name = object_name(value, &inner);
     int kind = name != NULL ? uni__activation_from_name(name) : -1;
     if (kind < 0)

@@ -61,6 +61,7 @@ static const uni_layer_class *find_class(const char *name)
 
 static int configure(uni_layer *layer, const uni_value *config, uni_error *err)
 {
+    UNI_TRY(uni__config_check(layer->class_->name, config, err));
     if (layer->class_->set_config != NULL)
         UNI_TRY(layer->class_->set_config(layer, layer->self, config, err));
     const char *name = uni_dict_get_string(config, "name", NULL);
