@@ -114,6 +114,8 @@ static void files_of_a_run(void **state)
     snprintf(run, sizeof run, "%s/%s", experiment, id);
     has_line(experiment, "meta.yaml", "name: \"digits\"");
     has_line(experiment, "meta.yaml", "lifecycle_stage: \"active\"");
+    has_line(experiment, "meta.yaml", "creation_time: 1700000000250");
+    has_line(experiment, "meta.yaml", "last_update_time: 1700000000250");
     has_line(run, "meta.yaml", "status: 1");
     has_line(run, "meta.yaml", "end_time: null");
     has_line(run, "meta.yaml", "start_time: 1700000000250");
@@ -283,7 +285,7 @@ static void requests_of_a_run(void **state)
     uni_sink *sink = start(*state,
                            &(uni_sink_mlflow_options){ .tracking_uri = SERVER,
                                                        .tracking_token = "secret",
-                                                       .experiment_name = "a b&c",
+                                                       .experiment_name = "azAZ09 b&c",
                                                        .save_artifact = true },
                            "{\"lr\":0.5,\"q\":\"x\\\"y\"}");
     assert_string_equal(uni__sink_mlflow_run(sink), "r7");
@@ -294,8 +296,8 @@ static void requests_of_a_run(void **state)
     char *line = strtok_r(text, "\n", &rest);
     assert_string_equal(line, "OPEN secret - -");
     static const char *const expected[] = {
-        "GET " API "experiments/get-by-name?experiment_name=a%20b%26c ",
-        "POST " API "experiments/create {\"name\":\"a b&c\"}",
+        "GET " API "experiments/get-by-name?experiment_name=azAZ09%20b%26c ",
+        "POST " API "experiments/create {\"name\":\"azAZ09 b&c\"}",
         "POST " API "runs/create {\"experiment_id\":\"4\",\"user_id\":",
         "POST " API "runs/log-batch {\"run_id\":\"r7\",\"params\":[{\"key\":\"lr\",\"value\":"
         "\"0.5\"},{\"key\":\"q\",\"value\":\"x\\\"y\"}]}",
