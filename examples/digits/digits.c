@@ -200,10 +200,11 @@ done:
 static void say_what_next(const job *it, const uni_result *result)
 {
     const char *dir = uni_result_info_of(result)->run_dir;
-    printf("\nattempts: %d%s\nresults: %s\n", uni_result_info_of(result)->attempts,
-           it->killed
-               ? " (one worker was killed; the group went on from the last complete checkpoint)"
-               : "",
+    int attempts = uni_result_info_of(result)->attempts;
+    printf("\nattempts: %d%s\nresults: %s\n", attempts,
+           !it->killed    ? ""
+           : attempts > 1 ? " (one worker was killed; the group restarted from its checkpoint)"
+                          : " (one worker was killed and replaced; the others kept training)",
            dir);
     if (!it->command)
         return;

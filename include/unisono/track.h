@@ -55,7 +55,8 @@ typedef enum uni_event_kind {
     UNI_EVENT_FAILURE, /* message: the first cause */
     UNI_EVENT_RESTART, /* attempt: the new one; message: from which checkpoint */
     UNI_EVENT_CHECKPOINT, /* message: the path; iteration */
-    UNI_EVENT_STOPPING /* message: why */
+    UNI_EVENT_STOPPING, /* message: why */
+    UNI_EVENT_REPLACED /* message: by which process. The other ranks kept training */
 } uni_event_kind;
 
 typedef struct uni_event {

@@ -178,8 +178,13 @@ static void print_earlier(const cli_terminal *terminal, uni_run *run)
     }
 }
 
-/* Prints members that were restarted individually (parameter servers and their workers), one line
- * each: how often, and the last cause. */
+static bool is_event(const uni_value *event, const char *kind)
+{
+    return strcmp(uni_dict_get_string(event, "event", ""), kind) == 0;
+}
+
+/* Prints processes that were started again while the others continued (ranks that were replaced,
+ * parameter servers and their workers), one line each: how often, and the last cause. */
 static void print_members(const cli_terminal *terminal, uni_run *run)
 {
     const uni_value *events = NULL;
@@ -191,7 +196,7 @@ static void print_members(const cli_terminal *terminal, uni_run *run)
         int count = 0;
         for (size_t i = 0; i < uni_list_size(events); i++) {
             const uni_value *event = uni_list_get(events, i);
-            if (strcmp(uni_dict_get_string(event, "event", ""), "member") != 0 ||
+            if ((!is_event(event, "member") && !is_event(event, "replaced")) ||
                 uni_dict_get_int(event, "rank", -1) != rank)
                 continue;
             last = event;
@@ -199,12 +204,13 @@ static void print_members(const cli_terminal *terminal, uni_run *run)
         }
         if (!last)
             continue;
-        char text[1200], message[1000];
+        char text[1200], message[1000], role[48];
+        snprintf(role, sizeof role, "rank %lld", (long long)rank);
         cleaned(uni_dict_get_string(last, "message", "?"), message, sizeof message);
         snprintf(text, sizeof text, "%.40s, alone, %d time%s%s: %s",
-                 uni_dict_get_string(last, "role", "member"), count, count == 1 ? "" : "s",
+                 uni_dict_get_string(last, "role", role), count, count == 1 ? "" : "s",
                  count == 1 ? "" : ", last", message);
-        fact(terminal, "restarted", text);
+        fact(terminal, is_event(last, "member") ? "restarted" : "replaced", text);
     }
 }
 
@@ -213,7 +219,6 @@ static void print_headline(const cli_terminal *terminal, const uni_run *run)
     uni_run_status status = uni_run_info_of(run)->status;
     char mark[64], took[CLI_SHORT], when[CLI_SHORT];
     const uni_value *about = uni_run_info_of(run)->description;
-    long long restarts = uni_dict_get_int(about, "attempt", 1) - 1;
     double finished = uni_dict_get_float(about, "finished", 0);
     cli_status_text(terminal, status, mark, sizeof mark);
     int style = cli_status_style(status);
@@ -222,8 +227,8 @@ static void print_headline(const cli_terminal *terminal, const uni_run *run)
             cli_end(terminal, CLI_BOLD));
     if (!uni_run_is_live(run))
         fprintf(terminal->out, " after %s", cli_duration(cli_run_seconds(run, 0), took));
-    if (restarts > 0)
-        fprintf(terminal->out, " and %lld restart%s", restarts, restarts == 1 ? "" : "s");
+    if (cli_interruptions(about, took)[0])
+        fprintf(terminal->out, ", with %s", took);
     if (finished > 0)
         fprintf(terminal->out, " (%s)", cli_date(finished, when));
     fputc('\n', terminal->out);
@@ -350,7 +355,7 @@ static void print_ranks(const cli_terminal *terminal, const uni_run *run)
     uni_value_free(reports);
 }
 
-/* [{"rank", "role", "restarts", "message", "time"}] from the journal, in order of time. */
+/* [{"event", "rank", "message", "time", ...}] from the journal, in order of time. */
 static uni_value *members_json(uni_run *run)
 {
     const uni_value *events = NULL;
@@ -359,7 +364,7 @@ static uni_value *members_json(uni_run *run)
         return list;
     for (size_t i = 0; i < uni_list_size(events); i++) {
         const uni_value *event = uni_list_get(events, i);
-        if (strcmp(uni_dict_get_string(event, "event", ""), "member") == 0 &&
+        if ((is_event(event, "member") || is_event(event, "replaced")) &&
             uni_list_take(list, uni_value_copy(event)) < 0)
             break;
     }

@@ -115,6 +115,19 @@ const char *cli_ago(double now, double then, char out[CLI_SHORT])
     return out;
 }
 
+const char *cli_interruptions(const uni_value *about, char out[CLI_SHORT])
+{
+    long long restarts = uni_dict_get_int(about, "attempt", 1) - 1,
+              replaced = uni_dict_get_int(about, "replaced", 0);
+    char first[CLI_SHORT] = "", second[CLI_SHORT] = "";
+    if (restarts > 0)
+        snprintf(first, sizeof first, "%lld restart%s", restarts, restarts == 1 ? "" : "s");
+    if (replaced > 0)
+        snprintf(second, sizeof second, "%lld rank%s replaced", replaced, replaced == 1 ? "" : "s");
+    snprintf(out, CLI_SHORT, "%.16s%s%.18s", first, first[0] && second[0] ? " and " : "", second);
+    return out;
+}
+
 const char *cli_date(double wall_seconds, char out[CLI_SHORT])
 {
     time_t whole = (time_t)wall_seconds;

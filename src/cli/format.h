@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include <unisono/value.h>
+
 #define CLI_SHORT 40 /* room for any of the texts below */
 
 /* 90s, 5m, 2h, 1h30m, 2d, 500ms, or a plain number of seconds; not negative. Returns false if it is
@@ -21,6 +23,8 @@ const char *cli_duration(double seconds, char out[CLI_SHORT]);
 /* "just now", "12 s ago", "3 min ago", "2 h ago", "5 days ago". */
 const char *cli_ago(double now, double then, char out[CLI_SHORT]);
 /* "2026-11-15 21:36:14" in local time. */
+/* "", "1 restart", "2 ranks replaced" or "1 restart and 2 ranks replaced". about: run.json. */
+const char *cli_interruptions(const uni_value *about, char out[CLI_SHORT]);
 const char *cli_date(double wall_seconds, char out[CLI_SHORT]);
 /* "1.5 GiB", "312 B". */
 const char *cli_bytes(double bytes, char out[CLI_SHORT]);

@@ -196,13 +196,12 @@ static void conclude_success(const cli_terminal *terminal, uni_run *run)
 {
     const uni_value *about = uni_run_info_of(run)->description;
     char took[CLI_SHORT], mark[64], text[1200];
-    long long restarts = uni_dict_get_int(about, "attempt", 1) - 1;
     cli_status_text(terminal, UNI_RUN_SUCCEEDED, mark, sizeof mark);
     cli_styled(terminal, CLI_GOOD, mark);
     fprintf(terminal->out, " %s%s%s in %s", cli_begin(terminal, CLI_BOLD), uni_run_info_of(run)->id,
             cli_end(terminal, CLI_BOLD), cli_duration(cli_run_seconds(run, 0), took));
-    if (restarts > 0)
-        fprintf(terminal->out, ", with %lld restart%s", restarts, restarts == 1 ? "" : "s");
+    if (cli_interruptions(about, took)[0])
+        fprintf(terminal->out, ", with %s", took);
     fputc('\n', terminal->out);
     uni_value *reports = cli_last_reports(run);
     uni__text metrics = { 0 };

@@ -64,9 +64,9 @@ static void print_facts(cli_context *context, const uni_run *run)
              uni_dict_get_string(about, "launcher", "?"),
              uni_dict_get_string(about, "hostname", "?"));
     fact(terminal, "workers", line);
-    long long restarts = uni_dict_get_int(about, "attempt", 1) - 1;
-    snprintf(line, sizeof line, "%lld, %lld restart%s", (long long)cli_run_iterations(run),
-             restarts > 0 ? restarts : 0, restarts == 1 ? "" : "s");
+    cli_interruptions(about, took);
+    snprintf(line, sizeof line, "%lld, %s", (long long)cli_run_iterations(run),
+             took[0] ? took : "0 restarts");
     fact(terminal, "iterations", line);
     fact_json(terminal, "config", uni_dict_get(about, "config"));
     fact(terminal, "directory", uni_run_info_of(run)->dir);

@@ -37,6 +37,11 @@ int uni__comm_new(uni_comm **out, const uni__rendezvous *peers, const uni_comm_o
     return 0;
 }
 
+void uni__comm_take_peers(uni_comm *comm, void (*release)(void *context))
+{
+    comm->release_peers = release;
+}
+
 void uni__comm_free(uni_comm *comm)
 {
     if (!comm)

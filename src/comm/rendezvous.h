@@ -77,6 +77,9 @@ int uni__comm_open_ucx(uni_comm **out, const uni__rendezvous *peers,
                        const uni_comm_options *options, uint32_t epoch, int open_timeout_ms,
                        uni_error *err) UNI_MUST_USE;
 
+/* The communicator owns the rendezvous' context from now on: frees it when it is closed. */
+void uni__comm_take_peers(uni_comm *comm, void (*release)(void *context));
+
 /* Call before a successful _exit: finalizes MPI if a communicator has started it and none has
  * failed. exit(0) does the same by itself. Waits for all ranks. */
 void uni__comm_finish(void);

@@ -69,10 +69,12 @@ static int send_packet(uni__socket_mesh *mesh, int to, const char *key, const vo
         header->cmsg_len = CMSG_LEN(sizeof fd);
         memcpy(CMSG_DATA(header), &fd, sizeof fd);
     }
-    if (sendmsg(end_of(mesh, to), &message, MSG_NOSIGNAL) < 0)
-        return uni_error_set_errno(err, errno, "cannot send %s to rank %d",
-                                   fd >= 0 ? "a descriptor" : key, to);
-    return 0;
+    if (sendmsg(end_of(mesh, to), &message, MSG_NOSIGNAL) >= 0)
+        return 0;
+    if (errno == EPIPE || errno == ECONNRESET)
+        return uni_error_set(err, UNI_EPEER, "rank %d is gone: its socket was closed", to);
+    return uni_error_set_errno(err, errno, "cannot send %s to rank %d",
+                               fd >= 0 ? "a descriptor" : key, to);
 }
 
 static int receive_packet(uni__socket_mesh *mesh, int from, int timeout_ms, uni_error *err)

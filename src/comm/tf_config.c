@@ -140,7 +140,7 @@ static int open_cluster(uni_comm **out, const cluster *all, const uni_comm_optio
     if (status < 0)
         uni__socket_mesh_free(mesh);
     else
-        (*out)->release_peers = release_mesh;
+        uni__comm_take_peers(*out, release_mesh);
     return status;
 }
 

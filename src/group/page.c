@@ -90,6 +90,9 @@ void uni__page_refresh(uni__page *page)
     atomic_store(&page->loaded, 0);
     atomic_store(&page->released, 0);
     atomic_store(&page->iteration, 0);
+    atomic_store(&page->group, 0);
+    atomic_store(&page->replaceable, 0);
+    atomic_store(&page->awaits, 0);
 }
 
 static void count_and_wake(_Atomic uint32_t *word)
@@ -131,6 +134,12 @@ void uni__page_stop(uni__page *page, int64_t iteration)
     atomic_store(&page->stop_at, iteration);
     atomic_store(&page->stopping, 1);
     set_and_wake(&page->stop_at_known, 1);
+}
+
+void uni__page_regroup(uni__page *page, uint32_t group)
+{
+    if (page)
+        set_and_wake(&page->group, group);
 }
 
 void *uni__ring_reserve(uni__page *page, size_t size)

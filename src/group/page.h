@@ -31,7 +31,7 @@
 #include "base/futex.h"
 
 #define UNI__PAGE_MAGIC 0x31494e55u /* "UNI1" */
-#define UNI__PAGE_VERSION 4u
+#define UNI__PAGE_VERSION 5u
 #define UNI__RING_BYTES (4u << 20)
 #define UNI__RING_OFFSET 4096u
 #define UNI__PAGE_BYTES (UNI__RING_OFFSET + UNI__RING_BYTES)
@@ -42,6 +42,9 @@ enum { UNI__FRAME_MORE = 1 };
 
 /* What a worker asks for through its page. */
 enum { UNI__STOP_NONE = 0, UNI__STOP_EARLY = 1, UNI__STOP_PREEMPTED = 2 };
+
+/* A worker can continue when another is replaced, and can be replaced itself. */
+enum { UNI__REPLACES_OTHERS = 1, UNI__IS_REPLACED = 2 };
 
 typedef struct uni__page {
     uint32_t magic, version;
@@ -63,6 +66,10 @@ typedef struct uni__page {
     _Atomic uint32_t suspect; /* a rank + 1 that is stopped or silent; 0: none */
     char alarm_reason[256]; /* written before alarm is set */
     _Atomic uint64_t waited_ns; /* time report() waited for room, lockstep or checkpoints */
+    /* Ranks that are replaced while the others keep training (train/replace.c). */
+    _Atomic uint32_t group; /* futex; number of the present group, set by the controller */
+    _Atomic uint32_t replaceable; /* by the worker: UNI__REPLACES_OTHERS, UNI__IS_REPLACED */
+    _Atomic uint32_t awaits; /* by the worker: it waits for a group of this number; 0: none */
 
     _Alignas(64) _Atomic uint64_t heartbeat; /* counts up about four times a second */
     _Atomic int64_t iteration; /* the last one that report() began */
@@ -91,6 +98,8 @@ void uni__page_give_back(uni__page *page, int slot);
 void uni__page_checkpoint_over(uni__page *page);
 void uni__page_release(uni__page *page, int64_t iteration);
 void uni__page_stop(uni__page *page, int64_t iteration);
+/* The ranks are another group from now on. */
+void uni__page_regroup(uni__page *page, uint32_t group);
 
 /* Worker. Reserve room for one frame's payload (size <= UNI__FRAME_MAX): the place to write it, or
  * NULL when the ring is full now. Commit publishes it (type must not be SKIP) with the size that

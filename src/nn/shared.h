@@ -132,6 +132,7 @@ UNI__SHARED int uni__model_num_outputs(const uni_model *model);
 UNI__SHARED const uni_spec *uni__model_input_spec(const uni_model *model, int index);
 UNI__SHARED const uni_spec *uni__model_output_spec(const uni_model *model, int index);
 UNI__SHARED int64_t uni__batches_length(const uni_batches *batches);
+UNI__SHARED int64_t uni__batches_samples(const uni_batches *batches); /* -1: unknown */
 /* Keras's JSON ("class_name", "config", "compile_config" ...). */
 UNI__SHARED UNI_MUST_USE int uni__model_get_config(uni_value **out, const uni_model *model,
                                                    uni_error *err);

@@ -139,13 +139,29 @@ typedef struct uni__updater {
      * processes have come instead and the step is complete, `sums` included; UNI__STEP_REPEAT: it
      * did not happen, and is repeated; negative: it failed. May block until the group is whole. */
     int (*recover)(void *context, int status, uni_error *err);
+    /* Needed with recover. A training step begins. true, once: it was complete before this process
+     * joined the others, with these sums. */
+    bool (*enter)(void *context, double *sums, size_t count);
+    /* Optional. The last step of an epoch is complete; validation and callbacks follow. */
+    int (*epoch_ended)(void *context, uni_model *model, uni_error *err);
 } uni__updater;
 #define UNI__STEP_REPEAT 1
 
-/* Where a fit stands that a new process is to join: what uni__model_get_fit_state says, with the
- * batch under way still to come when `repeat`. */
-UNI__SHARED int uni__fit_state_to_join(const uni_model *model, bool repeat, uni_value **out,
+/* Where a fit stands that a new process is to join: what uni__model_get_fit_state says. */
+typedef enum uni__join {
+    UNI__JOIN_AFTER, /* after the last step */
+    UNI__JOIN_REPEAT, /* in a step that is repeated */
+    UNI__JOIN_COMPLETE /* in a step whose weights are updated */
+} uni__join;
+UNI__SHARED int uni__fit_state_to_join(const uni_model *model, uni__join where, uni_value **out,
                                        uni_error *err) UNI_MUST_USE;
+/* What the callbacks of the fit under way remember, by name. */
+UNI__SHARED int uni__fit_callback_states(const uni_model *model, uni_value **out,
+                                         uni_error *err) UNI_MUST_USE;
+/* Whether the user's callbacks act between two batches. */
+UNI__SHARED bool uni__fit_has_batch_callbacks(const uni_model *model);
+/* gradient_accumulation_steps; 0: not compiled. */
+UNI__SHARED int uni__model_accumulation(const uni_model *model);
 /* The next fit of this model begins there, whatever its initial_epoch. */
 UNI__SHARED int uni__fit_join(uni_model *model, const uni_value *state,
                               uni_error *err) UNI_MUST_USE;

@@ -1,9 +1,11 @@
 /*
  * elastic.h - ranks of one host that are replaced while fit goes on.
  *
- * When a rank dies in a training step, the others keep their processes, models and readers. A new
- * process takes the dead one's rank, and all meet over a new communicator. The step that was under
- * way is completed or repeated, so that the run ends with the bits of an undisturbed one.
+ * When a rank dies, the others keep their processes, models and readers. A new process takes the
+ * dead one's rank, and all meet over a new communicator. What was under way is completed or
+ * repeated, so that the run ends with the bits of an undisturbed one.
+ *
+ * In a training step:
  *
  *   not all ranks have shown gradients and counts   nothing has changed: the step is repeated
  *   all have                                        the step is decided: survivors complete the
@@ -13,16 +15,31 @@
  * its slice (nn/step.h). The lines of the old communicator are read only after all survivors have
  * met over the new one, when no line changes any more; so all come to the same answer.
  *
+ * After the last step of an epoch (validation, callbacks, barriers) no weight changes. Every rank
+ * keeps where fit stood then, and the results of the collective calls since. A call that fails is
+ * repeated over the new communicator. A new rank begins where fit stood, and gets the results of
+ * the calls that the others have made.
+ *
  * After the meeting, in this order on every rank:
- *   1. all_gather: which ranks are new, and the step of each; the source is the lowest survivor at
- *      the latest step
+ *   1. all_gather: which ranks are new, the step of each, and its calls since; the source is the
+ *      survivor that is farthest
  *   2. broadcast by the source: is the step complete?
  *   3. new pages, filled by the source
- *   4. broadcast by the source: where fit stands; after the batch when the step is complete
+ *   4. broadcast by the source: where fit stands, results of calls, the sums of a complete step
+ *
+ * A new rank also makes up for what only the dead one's callbacks were to do. Hence its line says
+ * which step it had entered. A rank that died between two batches with callbacks that act there
+ * cannot be replaced: the survivors fail, and the run restarts from its checkpoint.
  *
  * A rank one step behind had only missed the end of the closing barrier: its step is complete.
- * What does not fit (clipping by norm, gradient accumulation, a death outside of a step, several
- * hosts) fails as before, and the run restarts from its checkpoint. fit's thread.
+ *
+ * A rank is replaced from another's memory, so what its callbacks remember must be there, too: once
+ * an epoch the ranks compare the states of their callbacks, and a rank with a state of its own (a
+ * log file of the chief) is not replaced.
+ *
+ * What does not fit (clipping by norm, gradient accumulation, a second fit, the first step and the
+ * end of a fit, a death while a kernel is updated by factors, several hosts) fails as before, and
+ * the run restarts from its checkpoint. fit's thread.
  */
 #ifndef UNISONO_STRATEGY_ELASTIC_H
 #define UNISONO_STRATEGY_ELASTIC_H
@@ -36,6 +53,14 @@ typedef struct uni__membership_vtable {
      * the same size in which this process has its rank. A group that loses a rank before all have
      * met is passed over. Negative: there will be none. */
     int (*meet)(void *context, uint32_t after, uni_comm **out, uint32_t *number, uni_error *err);
+    /* Whether this process can continue when another is replaced, and can be replaced itself. */
+    void (*set_replaceable)(void *context, bool others, bool itself);
+    /* How many reports this process has made. */
+    int64_t (*count_reports)(void *context);
+    /* A new process has come to where the others are: until now its reports were repetitions. It
+     * has made that many (-1: as many as its predecessor), and does not repeat those that its
+     * predecessor has made. */
+    void (*caught_up)(void *context, int64_t reports);
 } uni__membership_vtable;
 
 /* Makes a multi_worker strategy elastic. number: of the group that its communicator is of. joins:
@@ -44,19 +69,38 @@ int uni__strategy_set_membership(uni_strategy *strategy, const uni__membership_v
                                  void *context, uint32_t number, bool joins,
                                  uni_error *err) UNI_MUST_USE;
 
-/* The updater's recover. */
+/* A fit has begun: from now on a rank that dies is replaced, if that is possible in this fit. All
+ * ranks call it, and come to the same answer. */
+void uni__elastic_begin(uni_strategy *strategy);
+void uni__elastic_end(uni_strategy *strategy);
+/* Between the two: whether it is possible. */
+bool uni__elastic_is_active(const uni_strategy *strategy);
+void uni__elastic_free(uni_strategy *strategy);
+
+/* Functions of the updater (nn/step.h). */
 int uni__elastic_recover(void *context, int status, uni_error *err);
+bool uni__elastic_enter(void *context, double *sums, size_t count);
+int uni__elastic_epoch_ended(void *context, uni_model *model, uni_error *err);
+
 /* Before the step's counts are summed: what this rank has is there for all. */
 int uni__elastic_show(uni_strategy *strategy, const uni__trained *trained,
                       uni_error *err) UNI_MUST_USE;
-/* The journal of this rank's slice; NULL: not elastic. */
+/* The journal of this rank's slice; NULL: nothing is recovered. */
 uni__update_journal *uni__elastic_journal(const uni_strategy *strategy);
-/* The update has been begun: it is not begun again when the step is completed. */
+/* What this rank has done of the update is not done again when the step is completed: kernels by
+ * their factors, counting the step, its slice. */
+void uni__elastic_factored(uni_strategy *strategy);
 void uni__elastic_begun(uni_strategy *strategy);
+void uni__elastic_finished(uni_strategy *strategy);
 void uni__elastic_ended(uni_strategy *strategy); /* the step */
-/* New ranks still wait to be told where fit stands: all tell them after the batch. */
-bool uni__elastic_owes(const uni_strategy *strategy);
-int uni__elastic_tell(uni_strategy *strategy, uni_error *err) UNI_MUST_USE;
+
+/* A collective call outside of steps, in place, with the same result on all ranks. */
+typedef int (*uni__elastic_call)(uni_strategy *strategy, void *data, size_t bytes, uni_error *err);
+int uni__elastic_do(uni_strategy *strategy, uni__elastic_call call, void *data, size_t bytes,
+                    uni_error *err) UNI_MUST_USE;
+/* A check that failed because a peer died: the next call finds out, so 0. */
+int uni__elastic_forgive(const uni_strategy *strategy, int status);
+
 /* Is this a new rank that has not joined yet? It makes no collective call before it joins. */
 bool uni__elastic_joins(const uni_strategy *strategy);
 /* The seed of fit, for ranks that join later. */
@@ -64,6 +108,5 @@ void uni__elastic_set_seed(uni_strategy *strategy, uint64_t seed);
 /* A new rank: gets weights, and where fit stands, from the others. */
 int uni__elastic_join(uni_strategy *strategy, uni_model *model, uint64_t *seed,
                       uni_error *err) UNI_MUST_USE;
-void uni__elastic_free(uni_strategy *strategy);
 
 #endif

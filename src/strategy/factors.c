@@ -14,8 +14,8 @@
  *
  *   floats needed | rows of each kernel | x and dz of the first | x and dz of the second | ...
  *
- * All ranks decide alike: by the weights, by the size of the last global batch, and by what all
- * wrote before the synchronization. Called on fit's thread.
+ * All ranks decide alike: by the weights, by the size of a global batch, and by what all wrote
+ * before the synchronization. Called on fit's thread.
  */
 #include <string.h>
 
@@ -41,8 +41,8 @@ size_t uni__factors_least(void *context)
 {
     const uni_strategy *strategy = context;
     const uni__fused *fused = &strategy->fused;
-    if (!fused->on || fused->whole || strategy->elastic || fused->samples <= 0 ||
-        fused->most_replicas > 1 || strategy->size > UNI__DESCENT_MAX_PEERS)
+    if (!fused->on || fused->whole || fused->samples <= 0 || fused->most_replicas > 1 ||
+        strategy->size > UNI__DESCENT_MAX_PEERS)
         return 0;
     size_t least = (size_t)fused->samples * WEIGHTS_A_SAMPLE;
     return least > LEAST_WEIGHTS ? least : LEAST_WEIGHTS;
@@ -136,6 +136,17 @@ static void take(const uni_strategy *strategy, const uni__factored *mine, size_t
         all[r] = (uni__factors){ at, at + head->rows[which] * mine[which].in, head->rows[which] };
     }
     all[strategy->rank] = mine[which].factors;
+}
+
+size_t uni__factors_count(const uni__trained *trained)
+{
+    const uni__factored *mine = NULL;
+    return uni__tape_factored(trained->tape, &mine);
+}
+
+bool uni__factors_are_shown(const uni_strategy *strategy, const uni__trained *trained)
+{
+    return uni__factors_count(trained) == 0 || all_fit(strategy);
 }
 
 int uni__factors_update(uni_strategy *strategy, const uni__update *update,

@@ -121,13 +121,23 @@ static int wrap_callbacks(uni_strategy *strategy, const uni_fit_options *asked,
     return 0;
 }
 
+/* The mean size of a global batch, rounded up; 0: not known. */
+static double plan_samples(const uni_batches *whole)
+{
+    int64_t samples = uni__batches_samples(whole), length = known_length(whole);
+    return samples > 0 && length > 0 ? (double)((samples + length - 1) / length) : 0;
+}
+
 static int fit_on_pages(uni_strategy *strategy, uni_model *model, const uni_fit_options *options,
                         bool joined, uni_value **history, uni_error *err)
 {
     uni_error aside = { 0 };
     int status = joined ? 0 : uni__fused_begin(strategy, model, err);
-    if (status == 0)
+    if (status == 0) {
+        uni__elastic_begin(strategy);
         status = uni__model_fit(model, options, &strategy->updater, history, err);
+        uni__elastic_end(strategy);
+    }
     (void)uni__give_up(strategy, status, err);
     int home = uni__fused_end(strategy, status == 0, status == 0 ? err : &aside);
     return status < 0 ? status : home;
@@ -150,6 +160,7 @@ static int fit_together(uni_strategy *strategy, uni_model *model, const uni_fit_
     asked = &cut;
     options = cut;
     UNI_TRY_GOTO(distribute_sources(strategy, asked, &options, &made, err), done);
+    strategy->planned_samples = plan_samples(made.whole[0] ? made.whole[0] : asked->batches);
     if (!joins)
         UNI_TRY_GOTO(agree_on_steps(strategy, &options, asked, err), done);
     UNI_TRY_GOTO(wrap_callbacks(strategy, asked, &options, own, &callbacks, err), done);

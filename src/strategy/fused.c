@@ -133,6 +133,7 @@ int uni__fused_move(uni_strategy *strategy, uni_model *model, int source, uni_er
     fused->model = model;
     fused->slice = uni__fused_slice(strategy, strategy->rank);
     fused->on = true;
+    fused->samples = strategy->planned_samples;
     fused->most_replicas = strategy->replicas;
     UNI_TRY(uni_comm_all_reduce(strategy->comm, &fused->most_replicas, &fused->most_replicas, 1,
                                 UNI_I64, UNI_COMM_MAX, err));
@@ -163,12 +164,15 @@ int uni__fused_update(uni_strategy *strategy, const uni__trained *trained, uni_e
                            .gradients = trained->gradients,
                            .parts = fused->parts,
                            .num_parts = fused->whole ? 0 : strategy->size,
-                           .journal = fused->whole ? NULL : uni__elastic_journal(strategy) };
-    strategy->fused.samples = trained->sums[1];
+                           .journal = uni__elastic_journal(strategy) };
+    if (strategy->planned_samples == 0)
+        strategy->fused.samples = trained->sums[1];
     UNI_TRY(uni__factors_update(strategy, &update, trained, err));
+    uni__elastic_factored(strategy);
     UNI_TRY(uni__update_begin(&update, uni__trained_samples(trained), err));
     uni__elastic_begun(strategy);
     uni__update_slice(&update, fused->slice);
+    uni__elastic_finished(strategy);
     UNI_TRY(uni_comm_barrier(strategy->comm, err)); /* every slice is done */
     uni__update_commit(&update);
     uni__elastic_ended(strategy);

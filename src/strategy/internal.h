@@ -46,8 +46,8 @@ typedef struct uni__fused {
     int64_t most_replicas; /* in a process, of all ranks */
     uni_comm_buffer *factors; /* see factors.c; NULL: none were needed yet */
     size_t factor_floats; /* of a rank */
-    /* of the last global batch; 0: there was none. The same on all ranks, as all that comes from a
-     * sum */
+    /* Of a global batch, the same on all ranks: what fit's data says, so that a restarted fit
+     * decides alike; where it is not known, of the last one (0: there was none). */
     double samples;
 } uni__fused;
 
@@ -72,6 +72,7 @@ struct uni_strategy {
     uni__seen optimizers;
     struct uni__part *parts; /* sharded sources (distribute.c) */
     uni__fused fused;
+    double planned_samples; /* of a global batch of the present fit; 0: not known */
     uni__elastic *elastic; /* NULL: a rank that dies ends the group (elastic.h) */
     /* Replicas of custom training loops; created by the first run. */
     uni__replica_team *crew;
@@ -152,6 +153,10 @@ int uni__no_batch(const uni_pass_options *options, uni_error *err) UNI_MUST_USE;
 
 /* factors.c: kernels without gradients; uni__factors_least is uni__updater.keep_factors. */
 size_t uni__factors_least(void *context);
+/* Kernels whose gradients this pass did not compute. */
+size_t uni__factors_count(const uni__trained *trained);
+/* After the synchronization: whether all ranks' factors are there. */
+bool uni__factors_are_shown(const uni_strategy *strategy, const uni__trained *trained);
 void uni__factors_show(uni_strategy *strategy, const uni__trained *trained);
 int uni__factors_update(uni_strategy *strategy, const uni__update *update,
                         const uni__trained *trained, uni_error *err) UNI_MUST_USE;

@@ -34,6 +34,12 @@ int uni__sum_gradients(uni_strategy *strategy, uni_gradients *gradients, uni_err
     return 0;
 }
 
+static int sum_counts(uni_strategy *strategy, void *counts, size_t bytes, uni_error *err)
+{
+    return uni_comm_all_reduce(strategy->comm, counts, counts, bytes / sizeof(double), UNI_F64,
+                               UNI_COMM_SUM, err);
+}
+
 /* The step's second half. Counts are summed first; once that is done, the gradients and factors of
  * all ranks are complete. */
 static int finish(void *context, const uni__trained *trained, uni_error *err)
@@ -42,12 +48,12 @@ static int finish(void *context, const uni__trained *trained, uni_error *err)
     uni__fused *fused = &strategy->fused;
     if (trained->gradients && fused->on)
         UNI_TRY(uni__fused_show(strategy, trained, err));
-    if (trained->gradients && fused->on && !fused->whole && strategy->elastic)
+    if (trained->gradients && uni__elastic_is_active(strategy))
         UNI_TRY(uni__elastic_show(strategy, trained, err));
-    UNI_TRY(uni_comm_all_reduce(strategy->comm, trained->sums, trained->sums, trained->num_sums,
-                                UNI_F64, UNI_COMM_SUM, err));
     if (!trained->gradients)
-        return 0;
+        return uni__elastic_do(strategy, sum_counts, trained->sums,
+                               trained->num_sums * sizeof *trained->sums, err);
+    UNI_TRY(sum_counts(strategy, trained->sums, trained->num_sums * sizeof *trained->sums, err));
     if (!fused->on || fused->whole)
         UNI_TRY(uni__sum_gradients(strategy, trained->gradients, err));
     if (fused->on)
@@ -103,9 +109,15 @@ static int after_batch(void *self, uni_model *model, int64_t batch, const uni_lo
     keep->steps++;
     if (keep->strategy->elastic) /* a rank that joined late counts as the others do */
         keep->steps = uni_optimizer_iterations(uni_model_optimizer(model));
-    if (keep->steps % keep->strategy->check_every || uni__elastic_owes(keep->strategy))
+    if (keep->steps % keep->strategy->check_every)
         return 0;
-    return uni__check_drift(keep->strategy, uni_model_parameters(model), err);
+    return uni__elastic_forgive(keep->strategy,
+                                uni__check_drift(keep->strategy, uni_model_parameters(model), err));
+}
+
+static int meet(uni_strategy *strategy, void *nothing, size_t bytes, uni_error *err)
+{
+    return uni_comm_barrier(strategy->comm, err);
 }
 
 /* The chief's callback is the last in its list; on the other ranks it is the first. While a
@@ -114,13 +126,7 @@ static int after_batch(void *self, uni_model *model, int64_t batch, const uni_lo
 static int take_turn(void *self, uni_model *model, int epoch, const uni_logs *logs, uni_error *err)
 {
     keeper *keep = self;
-    return keep->strategy->fused.on ? uni_comm_barrier(keep->strategy->comm, err) : 0;
-}
-
-static int tell_new_ranks(void *self, uni_model *model, int64_t batch, uni_error *err)
-{
-    const keeper *keep = self;
-    return uni__elastic_owes(keep->strategy) ? uni__elastic_tell(keep->strategy, err) : 0;
+    return keep->strategy->fused.on ? uni__elastic_do(keep->strategy, meet, NULL, 0, err) : 0;
 }
 
 static int new_callback(uni_callback **out, const uni_callback_class *class_,
@@ -140,17 +146,14 @@ static int new_callback(uni_callback **out, const uni_callback_class *class_,
 int uni__multi_worker_callbacks(uni_callback **first, uni_callback **last, uni_strategy *strategy,
                                 uni_error *err)
 {
-    static const uni_callback_class turn = { .name = "replica turn",
-                                             .after_batch = tell_new_ranks,
-                                             .epoch_end = take_turn,
-                                             .after_epoch = take_turn,
-                                             .free = free };
+    static const uni_callback_class turn = {
+        .name = "replica turn", .epoch_end = take_turn, .after_epoch = take_turn, .free = free
+    };
     static const uni_callback_class checker = { .name = "replica check",
                                                 .batch_end = after_batch,
                                                 .free = free };
     static const uni_callback_class both = { .name = "replica turn and check",
                                              .batch_end = after_batch,
-                                             .after_batch = tell_new_ranks,
                                              .epoch_end = take_turn,
                                              .after_epoch = take_turn,
                                              .free = free };

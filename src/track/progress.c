@@ -119,6 +119,10 @@ static void take_event(uni__progress_state *s, const uni_event *event, double no
         if (event->rank >= 0 && event->rank < s->world_size)
             s->ranks[event->rank] = UNI__RANK_FAILED;
         break;
+    case UNI_EVENT_REPLACED:
+        if (event->rank >= 0 && event->rank < s->world_size)
+            s->ranks[event->rank] = UNI__RANK_RUNNING;
+        break;
     case UNI_EVENT_RESTART:
         s->restarts++;
         set_ranks(s, UNI__RANK_STARTING);
@@ -247,9 +251,13 @@ static void add_report_line(progress *p, const uni_reports *reports)
 static void add_event_text(progress *p, const uni_event *event, uni__text *out)
 {
     static const char *const words[] = {
-        [UNI_EVENT_WORKERS] = "",           [UNI_EVENT_WARNING] = "warning: ",
-        [UNI_EVENT_FAILURE] = "failure: ",  [UNI_EVENT_RESTART] = "restart ",
-        [UNI_EVENT_CHECKPOINT] = "saved: ", [UNI_EVENT_STOPPING] = "stopping: ",
+        [UNI_EVENT_WORKERS] = "",
+        [UNI_EVENT_WARNING] = "warning: ",
+        [UNI_EVENT_FAILURE] = "failure: ",
+        [UNI_EVENT_RESTART] = "restart ",
+        [UNI_EVENT_CHECKPOINT] = "saved: ",
+        [UNI_EVENT_STOPPING] = "stopping: ",
+        [UNI_EVENT_REPLACED] = "replaced: ",
     };
     bool known = (unsigned)event->kind < sizeof words / sizeof words[0];
     const char *word = known ? words[event->kind] : "", *message = event->message;
@@ -260,7 +268,8 @@ static void add_event_text(progress *p, const uni_event *event, uni__text *out)
     if (event->kind == UNI_EVENT_RESTART && strncmp(message, word, strlen(word)) == 0)
         message += strlen(word);
     const char *colour = event->kind == UNI_EVENT_FAILURE ? "\033[31m"
-                         : event->kind == UNI_EVENT_WARNING || event->kind == UNI_EVENT_RESTART
+                         : event->kind == UNI_EVENT_WARNING || event->kind == UNI_EVENT_RESTART ||
+                                 event->kind == UNI_EVENT_REPLACED
                              ? "\033[33m"
                              : "";
     if (p->colour)

@@ -163,7 +163,7 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
         { "servers", uni_value_int(trainer->roles.servers) },
         { "evaluators", uni_value_int(trainer->roles.evaluators) },
         { "attempt", uni_value_int(run->attempt.number) },
-        { "iteration", uni_value_int(start->iteration) },
+        { "iteration", uni_value_int(run->ranks[rank].iteration) },
         { "name", uni_value_string(trainer->name) },
         { "storage", uni_value_string(trainer->storage) },
         { "run_dir", uni_value_string(view.run_dir) },
@@ -172,7 +172,10 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
         { "log", uni_value_string(view.remote ? view.log : log) },
         { "lockstep", uni_value_bool(trainer->options.lockstep) },
         { "answers", uni_value_bool(true) }, { "synchronous", uni_value_bool(asked->synchronous) },
-        { "trial", uni_value_bool(asked->trial) }, { "detailed", uni_value_bool(detailed) });
+        { "trial", uni_value_bool(asked->trial) }, { "detailed", uni_value_bool(detailed) },
+        { "elastic", uni_value_bool(uni__run_is_elastic(run)) },
+        { "group", uni_value_int(run->attempt.group) },
+        { "joins", uni_value_bool(run->ranks[rank].joining) });
     char address[48];
     int status =
         uni__state_add_to_order(order, start->state, start->data_states, rank, run->num_workers);
@@ -211,16 +214,10 @@ static int send_order(uni__run *run, int rank, const char *log, uni_error *err)
     return status < 0 ? uni_error_prefix(err, "the order to rank %d", rank) : 0;
 }
 
-int uni__attempt_start_rank(uni__run *run, int rank, uni_error *err)
+static int start_process(uni__run *run, int rank, uni_error *err)
 {
     uni__rank *slot = &run->ranks[rank];
     struct stat info;
-    uni__rank_forget(slot, run->attempt.number > 1 ? run->attempt.start.iteration : 0);
-    slot->iteration = run->attempt.start.iteration;
-    if (run->outcome.cause.kind == UNI__CAUSE_NONE)
-        slot->reported =
-            run->attempt.start.iteration; /* a run that is resumed: its ranks reported that */
-    UNI_TRY(uni__run_seed_state(run, rank, err));
     char *log = uni__places_log(&run->places, rank);
     if (!log)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a path");
@@ -230,8 +227,31 @@ int uni__attempt_start_rank(uni__run *run, int rank, uni_error *err)
         status = spawn_rank(run->trainer, run, rank, log, err);
     if (status == 0)
         status = send_order(run, rank, log, err);
+    if (status == 0) /* after the order, which makes a warm worker's page a new one */
+        uni__page_regroup(uni__group_page(run->group, rank), run->attempt.group);
     free(log);
     return status;
+}
+
+int uni__attempt_start_rank(uni__run *run, int rank, uni_error *err)
+{
+    uni__rank *slot = &run->ranks[rank];
+    uni__rank_forget(slot, run->attempt.number > 1 ? run->attempt.start.iteration : 0);
+    slot->iteration = run->attempt.start.iteration;
+    slot->joining = false;
+    if (run->outcome.cause.kind == UNI__CAUSE_NONE)
+        slot->reported =
+            run->attempt.start.iteration; /* a run that is resumed: its ranks reported that */
+    UNI_TRY(uni__run_seed_state(run, rank, err));
+    return start_process(run, rank, err);
+}
+
+int uni__attempt_replace_rank(uni__run *run, int rank, uni_error *err)
+{
+    uni__rank *slot = &run->ranks[rank];
+    slot->newest_until_ns = 0;
+    slot->joining = true;
+    return start_process(run, rank, err);
 }
 
 int uni__attempt_start(uni__run *run, uni_error *err)

@@ -27,6 +27,12 @@ typedef struct uni__attempt {
     uni__cause held; /* a failure that may be another's consequence; kind NONE: there is none */
     uint64_t held_until_ns;
     char victims[512];
+    /* Ranks that are replaced (replace.c). */
+    uint32_t group; /* number of the present group of ranks, from 1 */
+    int joining; /* replacements that are not over */
+    uni__cause lost; /* of the first of them */
+    uint64_t lost_ns;
+    uint64_t awaited_ns; /* since then ranks ask for another group; 0: they do not */
 } uni__attempt;
 
 /* In place of what there was: takes fd (-1: none) and state. */

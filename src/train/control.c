@@ -217,9 +217,14 @@ void uni__run_fail(uni__run *run, const uni__cause *cause)
 {
     if (run->state != UNI__RUN_RUNNING)
         return;
-    uni__cause_clear(&run->budget.before);
-    run->budget.before = run->outcome.cause;
-    run->outcome.cause = *cause;
+    uni__cause first = *cause;
+    if (!uni__replace_failed(run, &first)) {
+        uni__cause_clear(&run->budget.before);
+        run->budget.before = run->outcome.cause;
+    } else {
+        uni__cause_clear(&run->outcome.cause);
+    }
+    run->outcome.cause = first;
     complete_cause(run, &run->outcome.cause);
     uni__run_name_ended(run, &run->outcome.cause);
     run->state = UNI__RUN_FAILING;
@@ -228,7 +233,8 @@ void uni__run_fail(uni__run *run, const uni__cause *cause)
     raise_alarm(run);
     uni__run_note(run, "cause", UNI__DICT({ "cause", uni__cause_to_value(&run->outcome.cause) }),
                   true);
-    uni__run_tell(run, UNI_EVENT_FAILURE, cause->rank, "%s", run->outcome.cause.message);
+    uni__run_tell(run, UNI_EVENT_FAILURE, run->outcome.cause.rank, "%s",
+                  run->outcome.cause.message);
     uni__group_after(run->group, SURVIVOR_MS, kill_survivors);
 }
 
@@ -371,6 +377,8 @@ static void begin_attempt(uni__run *run)
         run->stop.reason = UNI__NOT_STOPPING;
     run->state = UNI__RUN_RUNNING;
     run->attempt.held.kind = UNI__CAUSE_NONE;
+    run->attempt.group = 1;
+    run->attempt.joining = 0;
     if (run->trainer->hosts)
         run->num_workers = uni__hosts_room(run->trainer);
     run->attempt.begun_ns = run->attempt.last_report_ns = uni__monotonic_ns();

@@ -125,7 +125,7 @@ static void on_exited(void *context, int rank, const uni__exit *how)
     /* A program that gave up because a peer is frozen: that peer's doing. */
     if (how->exit_code > 0)
         uni__hosts_blame(run, &cause);
-    if (uni__member_lost(run, rank, &cause))
+    if (uni__member_lost(run, rank, &cause) || uni__replace_lost(run, rank, &cause))
         return;
     if (!uni__first_cause_hold(run, &cause))
         uni__run_fail(run, &cause);
@@ -155,7 +155,7 @@ static void fail_frozen(uni__run *run, int rank, uni__cause_class kind, double s
               "machine is "
               "overloaded",
         rank, run->ranks[rank].worker->pid, seconds);
-    if (!uni__member_end(run, &cause))
+    if (!uni__member_end(run, &cause) && !uni__replace_end(run, &cause))
         uni__run_fail(run, &cause);
 }
 
@@ -312,6 +312,7 @@ static void on_tick(void *context)
     check_ranks(run, now);
     uni__first_cause_look(run);
     uni__newest_look(run);
+    uni__replace_look(run, now);
     if (run->state == UNI__RUN_RUNNING) {
         uni__persist_look(run->persist, now);
         uni__run_watch(run, now);

@@ -14,6 +14,7 @@ typedef struct uni__outcome {
     uni__cause cause; /* of the last failure */
     uni_error error;
     uni__progress progress;
+    int replaced; /* ranks, while the others kept training */
     char latest_path[4096], best_path[4096]; /* complete checkpoints, absolute; "" for none */
     uni_value *kept; /* paths of the checkpoints that the policy keeps, best last; at the end */
     bool kept_in_memory; /* a complete dictionary that was not written (UNI_KEEP_NONE) */

@@ -267,6 +267,15 @@ static void limit_waiting(uni__persist *persist)
     uni__persist_drop(persist, second->iteration);
 }
 
+/* A process that was replaced had handed it in before it died. */
+static bool was_given(const uni__persist_checkpoint *checkpoint, const uni__handed *part)
+{
+    for (int i = 0; checkpoint && i < checkpoint->num_givers; i++)
+        if (checkpoint->givers[i].rank == part->rank && checkpoint->givers[i].life != part->life)
+            return true;
+    return false;
+}
+
 void uni__persist_add(uni__persist *persist, const uni__handed *given)
 {
     bool dropped = was_dropped(persist, given);
@@ -277,6 +286,7 @@ void uni__persist_add(uni__persist *persist, const uni__handed *given)
         .kind = given->path ? UNI__PERSIST_ADD_DIRECTORY : UNI__PERSIST_ADD_DICT,
         .checkpoint = checkpoint,
         .rank = given->rank,
+        .again = was_given(checkpoint, given),
         .life = given->life,
         .slot = given->slot,
         .region = uni__region_ref(given->region),

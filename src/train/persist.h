@@ -64,6 +64,7 @@ typedef struct uni__persist_job {
     size_t size;
     char *path;
     bool copy;
+    bool again; /* the part is there already */
 } uni__persist_job;
 
 struct uni__persist {

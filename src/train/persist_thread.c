@@ -222,7 +222,7 @@ static void discard(const uni__persist_job *request)
 static void do_add(uni__persist *persist, const uni__persist_job *request)
 {
     uni_error err = { 0 };
-    if (request->checkpoint->failed)
+    if (request->checkpoint->failed || request->again)
         discard(request);
     else if (add_part(persist, request, &err) < 0)
         failed(persist, request->checkpoint, &err);

@@ -3,6 +3,7 @@
  * and descriptors go by the controller's mail, and the session's page says when the attempt is over
  * or a rank frozen.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,20 +14,63 @@
 #include "train/session_internal.h"
 #include "base/options.h"
 
+/* The ranks of one group of the run. Keys carry its number, so that nothing of an earlier group is
+ * taken for this one's. */
+typedef struct meeting {
+    uni_session *session;
+    uint32_t group;
+} meeting;
+
+#define LOOK_MS 20
+#define KEY(name, it, key)                                                                         \
+    char name[UNI__SESSION_KEY_SIZE];                                                              \
+    snprintf(name, sizeof name, "%u/%s", (it)->group, key)
+
+static bool has_changed(const meeting *it)
+{
+    return atomic_load(&it->session->page->group) > it->group;
+}
+
 static int put(void *context, const char *key, const void *data, size_t size, uni_error *err)
 {
-    return uni__session_mail(context, -1, key, data, size, -1, err);
+    meeting *it = context;
+    KEY(numbered, it, key);
+    return uni__session_mail(it->session, -1, numbered, data, size, -1, err);
+}
+
+/* Waits in short pieces: the group may change meanwhile. */
+static int wait_mail(meeting *it, int from, const char *key, void *data, size_t capacity,
+                     size_t *size, int *fd, int timeout_ms, uni_error *err)
+{
+    KEY(numbered, it, key);
+    char why[256];
+    for (int left = timeout_ms;; left -= LOOK_MS) {
+        int piece = left < LOOK_MS ? left : LOOK_MS;
+        int status = uni__session_mail_wait(it->session, from, numbered, data, capacity, size, fd,
+                                            piece, err);
+        if (status != UNI_ETIMEOUT)
+            return status;
+        if (has_changed(it))
+            return uni_error_set(err, UNI_EWORKER, "rank %d is in another group now", from);
+        if (uni__session_is_over(it->session, why, sizeof why))
+            return uni_error_set(err, UNI_ECANCELED, "%s", why);
+        if (left <= LOOK_MS)
+            return uni_error_set(err, UNI_ETIMEOUT, "rank %d did not send \"%s\" within %d ms",
+                                 from, key, timeout_ms);
+    }
 }
 
 static int get(void *context, int rank, const char *key, void *data, size_t capacity, size_t *size,
                int timeout_ms, uni_error *err)
 {
-    return uni__session_mail_wait(context, rank, key, data, capacity, size, NULL, timeout_ms, err);
+    return wait_mail(context, rank, key, data, capacity, size, NULL, timeout_ms, err);
 }
 
 static int pass(void *context, int to, int fd, uni_error *err)
 {
-    return uni__session_mail(context, to, "descriptor", NULL, 0, fd, err);
+    meeting *it = context;
+    KEY(numbered, it, "descriptor");
+    return uni__session_mail(it->session, to, numbered, NULL, 0, fd, err);
 }
 
 static int receive(void *context, int from, int *fd, int timeout_ms, uni_error *err)
@@ -34,15 +78,19 @@ static int receive(void *context, int from, int *fd, int timeout_ms, uni_error *
     char nothing[1];
     size_t size;
     *fd = -1;
-    UNI_TRY(uni__session_mail_wait(context, from, "descriptor", nothing, sizeof nothing, &size, fd,
-                                   timeout_ms, err));
+    UNI_TRY(wait_mail(context, from, "descriptor", nothing, sizeof nothing, &size, fd, timeout_ms,
+                      err));
     return *fd >= 0 ? 0 : uni_error_set(err, UNI_EFORMAT, "rank %d sent no descriptor", from);
 }
 
 static bool alive(void *context, int rank, char *why, size_t why_size)
 {
-    uni_session *session = context;
-    if (atomic_load(&session->page->suspect) != (uint32_t)rank + 1)
+    const meeting *it = context;
+    if (has_changed(it)) {
+        snprintf(why, why_size, "is in another group now: a rank is being replaced");
+        return false;
+    }
+    if (atomic_load(&it->session->page->suspect) != (uint32_t)rank + 1)
         return true;
     snprintf(why, why_size, "is stopped or silent");
     return false;
@@ -50,9 +98,8 @@ static bool alive(void *context, int rank, char *why, size_t why_size)
 
 static void alarm_reason(void *context, char *why, size_t why_size)
 {
-    uni_session *session = context;
-    snprintf(why, why_size, "%.*s", (int)sizeof session->page->alarm_reason - 1,
-             session->page->alarm_reason);
+    const uni__page *page = ((const meeting *)context)->session->page;
+    snprintf(why, why_size, "%.*s", (int)sizeof page->alarm_reason - 1, page->alarm_reason);
 }
 
 static const uni__rendezvous_vtable session_vtable = { .name = "session",
@@ -63,13 +110,21 @@ static const uni__rendezvous_vtable session_vtable = { .name = "session",
                                                        .alive = alive,
                                                        .abort_reason = alarm_reason };
 
-int uni_session_comm(uni_comm **out, uni_session *session, const uni_comm_options *options,
-                     uni_error *err)
+static int open_transport(uni_comm **out, uni_session *session, const uni__rendezvous *peers,
+                          const uni_comm_options *options, int open_timeout_ms, uni_error *err)
 {
-    *out = NULL;
-    UNI__OPTIONS(uni_comm_options, options, record_dir, err);
-    if (!session->is_worker || session->size == 1)
-        return uni_comm_open_threads(out, 1, options, err);
+    if (session->nodes <= 1)
+        return uni__comm_open_shm(out, peers, options, open_timeout_ms, err);
+    if (session->nodes == session->size)
+        return uni__comm_open_mpi(out, peers, options, NULL, err);
+    return uni__comm_open_hosts(out, peers, session->locals, session->local_size, options, NULL,
+                                err);
+}
+
+/* open_timeout_ms 0: the default. */
+static int open_group(uni_comm **out, uni_session *session, uint32_t group,
+                      const uni_comm_options *options, int open_timeout_ms, uni_error *err)
+{
     uni_comm_options with_records = *options;
     char *records = NULL;
     /* What each rank was doing stays readable in the run directory after everything was killed. */
@@ -80,20 +135,103 @@ int uni_session_comm(uni_comm **out, uni_session *session, const uni_comm_option
         UNI_TRY(uni__make_dirs(records, 0700, err));
         with_records.record_dir = records;
     }
+    meeting *it = malloc(sizeof *it);
+    if (!it) {
+        free(records);
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a communicator");
+    }
+    *it = (meeting){ session, group };
     uni__rendezvous peers = { .vtable = &session_vtable,
-                              .context = session,
+                              .context = it,
                               .rank = session->rank,
                               .size = session->size,
                               .abort_word = &session->page->alarm,
                               .data_key = session->seals ? session->data_key : NULL };
-    int status;
-    if (session->nodes <= 1)
-        status = uni__comm_open_shm(out, &peers, &with_records, 0, err);
-    else if (session->nodes == session->size)
-        status = uni__comm_open_mpi(out, &peers, &with_records, NULL, err);
+    int status = open_transport(out, session, &peers, &with_records, open_timeout_ms, err);
+    if (status < 0)
+        free(it);
     else
-        status = uni__comm_open_hosts(out, &peers, session->locals, session->local_size,
-                                      &with_records, NULL, err);
+        uni__comm_take_peers(*out, free);
     free(records);
     return status;
+}
+
+int uni_session_comm(uni_comm **out, uni_session *session, const uni_comm_options *options,
+                     uni_error *err)
+{
+    *out = NULL;
+    UNI__OPTIONS(uni_comm_options, options, record_dir, err);
+    if (!session->is_worker || session->size == 1)
+        return uni_comm_open_threads(out, 1, options, err);
+    /* A new process could not enter this communicator. */
+    session->keeps_ranks = true;
+    uni__session_set_replaceable(session, false, false);
+    if (session->joins)
+        return uni_error_set(err, UNI_EWORKER,
+                             "rank %d replaces one that died, and cannot enter the communicator "
+                             "that the others have opened",
+                             session->rank);
+    return open_group(out, session, session->group, options, 0, err);
+}
+
+/* ---- groups in which a rank can be replaced ---- */
+
+bool uni__session_is_elastic(const uni_session *session)
+{
+    return session->is_worker && session->elastic && session->size > 1 && !session->has_met &&
+           !session->keeps_ranks;
+}
+
+bool uni__session_joins(const uni_session *session)
+{
+    return session->joins;
+}
+
+void uni__session_set_replaceable(uni_session *session, bool others, bool itself)
+{
+    uint32_t how = (others ? UNI__REPLACES_OTHERS : 0) | (itself ? UNI__IS_REPLACED : 0);
+    if (session->page)
+        atomic_store(&session->page->replaceable, session->keeps_ranks ? 0 : how);
+}
+
+int64_t uni__session_reports(const uni_session *session)
+{
+    return session->iteration;
+}
+
+void uni__session_caught_up(uni_session *session, int64_t reports)
+{
+    session->catches_up = false;
+    if (reports < 0 || reports > session->known)
+        return;
+    session->iteration = reports;
+    atomic_store(&session->page->iteration, reports);
+}
+
+static int wait_for_group(uni_session *session, uint32_t after, uint32_t *number, uni_error *err)
+{
+    uni__page *page = session->page;
+    char why[256];
+    atomic_store(&page->awaits, after + 1);
+    while ((*number = atomic_load(&page->group)) <= after) {
+        if (uni__session_is_over(session, why, sizeof why))
+            return uni_error_set(err, UNI_ECANCELED, "%s", why);
+        uni__futex_wait(&page->group, *number, LOOK_MS);
+    }
+    return 0;
+}
+
+int uni__session_meet(uni_comm **out, uint32_t *number, uni_session *session, uint32_t after,
+                      uni_error *err)
+{
+    uni_comm_options options = { .size = sizeof options };
+    session->has_met = true;
+    for (;;) {
+        UNI_TRY(wait_for_group(session, after, number, err));
+        /* The wait ends when the group changes, or the attempt. */
+        int status = open_group(out, session, *number, &options, INT_MAX, err);
+        if (status != UNI_EWORKER && status != UNI_EPEER)
+            return status;
+        after = *number;
+    }
 }

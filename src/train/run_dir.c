@@ -207,6 +207,7 @@ static int describe_progress(uni__run *run, uni_value *out)
             : uni_value_null();
     return UNI__DICT_ADD(out, { "options", describe_options(run) },
                          { "attempt", uni_value_int(run->attempt.number) },
+                         { "replaced", uni_value_int(outcome->replaced) },
                          { "workers", describe_workers(run) },
                          { "cause", uni__cause_to_value(&outcome->cause) },
                          { "victims", uni_value_string(run->attempt.victims) }, { "error", error },

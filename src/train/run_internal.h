@@ -51,7 +51,8 @@ typedef struct uni__rank {
     bool warned_silent;
     bool disk_full; /* it said that there was no room for its checkpoint */
     bool host_silent; /* nothing is heard of its host */
-    int restarts, quick_deaths; /* of a member, in this attempt (members.c) */
+    int restarts, quick_deaths; /* of one process alone, in this attempt (members.c, replace.c) */
+    bool joining; /* a new process among the others of its group (replace.c) */
     uint32_t newest_serial; /* of its question for the newest checkpoint (newest.c) */
     uint32_t newest_saves; /* how often it had called save_checkpoint when it asked */
     uint32_t saves; /* dictionaries of save_checkpoint that came from it; only rank 0's come */
@@ -209,6 +210,8 @@ int uni__attempt_spawn_idle(uni_trainer *trainer,
 
 /* One rank alone: a warm worker gets its order, what is missing is spawned. */
 int uni__attempt_start_rank(uni__run *run, int rank, uni_error *err) UNI_MUST_USE;
+/* A new process for a rank of an elastic group: its reports continue those of the one that died. */
+int uni__attempt_replace_rank(uni__run *run, int rank, uni_error *err) UNI_MUST_USE;
 
 /* members.c: workers and servers that are restarted alone */
 bool uni__run_is_member(const uni__run *run, int rank);
@@ -220,6 +223,16 @@ bool uni__member_lost(uni__run *run, int rank, uni__cause *cause);
 bool uni__member_end(uni__run *run, const uni__cause *cause);
 void uni__members_chief_done(uni__run *run); /* the others follow, or are made to */
 void uni__member_mailed(uni__run *run, int from, int to); /* to -1: all others */
+
+/* replace.c: ranks that are replaced while the others keep training */
+bool uni__run_is_elastic(const uni__run *run);
+/* A rank has ended; true: it is being replaced. Otherwise *cause is the attempt's. */
+bool uni__replace_lost(uni__run *run, int rank, uni__cause *cause);
+/* A frozen rank: true when it can be replaced; it is killed, and replaced when it has ended. */
+bool uni__replace_end(uni__run *run, const uni__cause *cause);
+/* The attempt fails while a rank is being replaced: *cause becomes the one that it was lost for. */
+bool uni__replace_failed(uni__run *run, uni__cause *cause);
+void uni__replace_look(uni__run *run, uint64_t now); /* at every tick */
 
 /* messages.c: what workers say */
 void uni__run_message(uni__run *run, int rank, int type, const uint8_t *payload, size_t size);

@@ -57,6 +57,11 @@ struct uni_session {
     int own_slot;
     size_t own_size;
     bool synchronous; /* checkpoints are waited for */
+    uint32_t group; /* number of the group of ranks that it was started in */
+    bool elastic; /* ranks can be replaced one by one */
+    bool joins; /* in the place of one that died */
+    bool has_met; /* its group has a communicator in which ranks can be replaced */
+    bool keeps_ranks; /* a communicator of the train function's own: none can be replaced */
     bool trial; /* a stop is told by report() itself, as UNI_ECANCELED */
     unsigned warned;
 
@@ -66,6 +71,8 @@ struct uni_session {
     uni__wire wire;
     int event_fd;
     int64_t iteration;
+    bool catches_up; /* a new process repeats what the one before it has done */
+    int64_t known; /* reports up to this one were made by the process that it replaces */
     uint64_t last_report_ns, begun_ns;
     char hostname[256];
     char node_ip[48]; /* of this host */

@@ -50,6 +50,17 @@ static int begin_iteration(uni_session *session, uni_error *err)
     return 0;
 }
 
+/* The process that this one replaces has made the next report. */
+static bool is_repeated(const uni_session *session)
+{
+    return session->catches_up || session->iteration < session->known;
+}
+
+static int repeat(uni_session *session, uni_error *err)
+{
+    return session->catches_up ? 0 : begin_iteration(session, err);
+}
+
 int uni__session_report_wait(uni_session *session, uni_error *err)
 {
     uni__page *page = session->page;
@@ -181,6 +192,8 @@ int uni_session_report_numbers(uni_session *session, int count, const char *cons
     const void *state;
     size_t state_size;
     UNI_TRY(uni__session_is_own(session, err));
+    if (is_repeated(session))
+        return repeat(session, err);
     UNI_TRY(uni__session_state_section(session, &state, &state_size, err));
     bound += state_size;
     UNI_TRY(begin_iteration(session, err));
@@ -229,6 +242,8 @@ int uni__session_report_start(uni_session *session, const uni_value *metrics,
         return 0;
     }
     UNI_TRY(uni__session_is_own(session, err));
+    if (is_repeated(session))
+        return repeat(session, err);
     /* The report is packed before anything is published, so that one that cannot be sent changes
      * nothing. */
     uni__packer *packer = &session->packer;

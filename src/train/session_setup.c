@@ -224,6 +224,10 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
     session->lockstep = uni_dict_get_bool(order, "lockstep", false);
     session->detailed = uni_dict_get_bool(order, "detailed", false);
     session->trial = uni_dict_get_bool(order, "trial", false);
+    session->group = (uint32_t)uni_dict_get_int(order, "group", 0);
+    session->elastic = uni_dict_get_bool(order, "elastic", false);
+    session->joins = session->catches_up = uni_dict_get_bool(order, "joins", false);
+    session->has_met = session->keeps_ranks = false;
     snprintf(session->node_ip, sizeof session->node_ip, "%s",
              uni_dict_get_string(order, "node_ip", "127.0.0.1"));
     session->answers = uni_dict_get_bool(order, "answers", false);
@@ -232,6 +236,7 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
      * not. */
     session->iteration = uni_dict_get_int(order, "iteration", 0);
     atomic_store(&session->page->iteration, session->iteration);
+    session->known = session->iteration;
     session->advanced = false;
     session->saves = 0;
     session->own_slot = -1;

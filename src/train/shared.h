@@ -52,6 +52,25 @@ UNI__SHARED UNI_MUST_USE int uni__session_receive(uni_session *session, const ch
 /* The controller has given up this attempt, or is gone: stop waiting for other ranks. why gets a
  * sentence. */
 UNI__SHARED bool uni__session_is_over(uni_session *session, char *why, size_t why_size);
+/* Ranks of one host can be replaced one by one while the others keep training (train/replace.c),
+ * unless the train function has opened a communicator of its own. */
+UNI__SHARED bool uni__session_is_elastic(const uni_session *session);
+/* This process takes the place of one that died. */
+UNI__SHARED bool uni__session_joins(const uni_session *session);
+/* Whether this rank can continue with a new process in the place of another, and can be replaced
+ * itself. */
+UNI__SHARED void uni__session_set_replaceable(uni_session *session, bool others, bool itself);
+/* How many reports this rank has made. */
+UNI__SHARED int64_t uni__session_reports(const uni_session *session);
+/* A process that joins: until now its reports were repetitions and were left out. It has made
+ * `reports` (-1: as many as its predecessor); those that its predecessor has made are still left
+ * out. */
+UNI__SHARED void uni__session_caught_up(uni_session *session, int64_t reports);
+/* Waits for the group that follows number `after` (0: for the first) and opens its communicator.
+ * UNI_ECANCELED when there will be none. */
+UNI__SHARED UNI_MUST_USE int uni__session_meet(uni_comm **out, uint32_t *number,
+                                               uni_session *session, uint32_t after,
+                                               uni_error *err);
 /* Number of processes with that role; see uni_session_role. */
 UNI__SHARED int uni__session_role_count(const uni_session *session, const char *role);
 /* Called around fork, for interpreters. Both are optional. */

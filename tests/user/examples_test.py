@@ -60,7 +60,8 @@ def test_train_survives_a_kill(storage):
     os.kill(worker_pids(run_dir)[1], signal.SIGKILL)
     code, out, err = finish(process)
     assert code == 0, out + err
-    assert run_json(run_dir)["attempt"] == 2, run_json(run_dir)
+    described = run_json(run_dir)
+    assert described["attempt"] == 1 and described["replaced"] == 1, described
     seen = iterations(run_dir, 0)
     assert [metrics["epoch"] for metrics in seen.values()] == list(range(300)), list(seen)
     assert seen[300]["accuracy"] > 0.99, seen[300]

@@ -103,6 +103,20 @@ static void state_key(const uni__callbacks *callbacks, int index, char *key, siz
     snprintf(key, size, "%.100s %d", name, before);
 }
 
+bool uni__callbacks_act_between_batches(const uni__callbacks *callbacks)
+{
+    static const char own[] = "replica "; /* a strategy's */
+    for (int i = 0; i < callbacks->count; i++) {
+        const uni_callback *callback = callbacks->items[i];
+        const uni_callback_class *class_ = callback->class_;
+        if (callback != callbacks->progbar && strncmp(class_->name, own, sizeof own - 1) != 0 &&
+            (class_->batch_begin != NULL || class_->batch_end != NULL ||
+             class_->after_batch != NULL))
+            return true;
+    }
+    return false;
+}
+
 int uni__callbacks_get_states(const uni__callbacks *callbacks, uni_value **out, uni_error *err)
 {
     char key[128];

@@ -26,6 +26,9 @@ int uni__callbacks_make(uni__callbacks *callbacks, uni_callback *const *given, i
 void uni__callbacks_free(uni__callbacks *callbacks);
 bool uni__callbacks_has(const uni__callbacks *callbacks, const char *name);
 
+/* Whether the user's callbacks do something at batches; a progress bar does not count. */
+bool uni__callbacks_act_between_batches(const uni__callbacks *callbacks);
+
 /* {"EarlyStopping 0": state, ...}. The keys are a name and a count within that name, because other
  * ranks have other callbacks in between. */
 int uni__callbacks_get_states(const uni__callbacks *callbacks, uni_value **out,

@@ -462,6 +462,8 @@ static int run_epoch(struct fit *fit, int epoch, bool fresh, uni_error *err)
     int status = 0, every = o->validation_freq > 0 ? o->validation_freq : 1;
     UNI_TRY(begin_for_callbacks(fit, epoch, err));
     UNI_TRY(train_epoch(fit, epoch, fresh, err));
+    if (fit->updater != NULL && fit->updater->epoch_ended != NULL)
+        UNI_TRY(fit->updater->epoch_ended(fit->updater->context, fit->model, err));
     if (fit->steps == 0)
         return uni_error_set(err, UNI_EINVAL, "model %s was given an empty dataset",
                              fit->model->name);

@@ -174,23 +174,39 @@ void uni__model_drop_fit_state(uni_model *model)
 
 /* Moving averages as of the same moment: those of a step that is repeated are the ones before
  * it. */
-static int put_moving(const uni_model *model, bool repeat, uni_value *state)
+static int put_moving(const uni_model *model, uni__join where, uni_value *state)
 {
     size_t size = 0;
     const float *now = uni__parameters_states(model->build.store, &size);
-    const float *from = repeat && size > 0 ? model->runner->states_before : now;
+    bool repeat = where == UNI__JOIN_REPEAT && size > 0;
+    const float *from = repeat ? model->runner->states_before : now;
     return uni_dict_take(state, "moving", uni_value_bytes(from, size * sizeof *from));
 }
 
-int uni__fit_state_to_join(const uni_model *model, bool repeat, uni_value **out, uni_error *err)
+int uni__fit_callback_states(const uni_model *model, uni_value **out, uni_error *err)
+{
+    return uni__callbacks_get_states(&model->moment->callbacks, out, err);
+}
+
+bool uni__fit_has_batch_callbacks(const uni_model *model)
+{
+    return uni__callbacks_act_between_batches(&model->moment->callbacks);
+}
+
+int uni__model_accumulation(const uni_model *model)
+{
+    return model->compiled != NULL ? model->compiled->accumulation : 0;
+}
+
+int uni__fit_state_to_join(const uni_model *model, uni__join where, uni_value **out, uni_error *err)
 {
     UNI_TRY(uni__model_get_fit_state(model, out, err));
     uni_value *source = uni_value_dict();
-    int64_t batch = model->moment->next.batch - (repeat ? 1 : 0);
+    int64_t batch = model->moment->next.batch - (where != UNI__JOIN_AFTER ? 1 : 0);
     int status = uni_dict_take(source, "reset", uni_value_int(model->moment->next.reset));
     status |= uni_dict_take(source, "batch", uni_value_int(batch));
     status |= uni_dict_take(*out, "source", source);
-    status |= put_moving(model, repeat, *out);
+    status |= put_moving(model, where, *out);
     if (status == 0)
         return 0;
     uni_value_free(*out);

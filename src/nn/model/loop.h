@@ -10,7 +10,6 @@
 
 /* The context of batches of that class; NULL for any other class. */
 void *uni__batches_self(const uni_batches *batches, const uni_batches_class *class_);
-int64_t uni__batches_samples(const uni_batches *batches); /* -1: unknown */
 
 /* Batches, and whether we must free them. */
 typedef struct uni__fit_source {

@@ -356,6 +356,10 @@ static int train(uni__runner *runner, const uni__job *job, uni_error *err)
     UNI_TRY(make_gradients(runner, err));
     if (recovers)
         UNI_TRY(remember(runner, err));
+    if (recovers && updater->enter(updater->context, runner->sums, runner->num_sums)) {
+        finish_training(runner, job);
+        return 0;
+    }
     for (;;) {
         status = run_pass(runner, job, err);
         if (status == 0)

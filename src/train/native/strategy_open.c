@@ -9,6 +9,7 @@
 
 #include "strategy/devices.h"
 #include "train/native/open.h"
+#include "train/shared.h"
 
 #define MAX_DEVICES 64
 
@@ -55,6 +56,8 @@ static int open_multi_worker(uni_strategy **out, const char *argument, uni_sessi
     if (argument && !read_count(argument, &options.replicas))
         return uni_error_set(err, UNI_EINVAL,
                              "multi_worker:%s: that is no number of replicas a worker", argument);
+    if (session && uni__session_is_elastic(session))
+        return uni__open_elastic(out, session, &options, err);
     if (session && uni_session_info_of(session)->is_worker)
         UNI_TRY(uni_session_comm(&comm, session, NULL, err));
     else if (cluster && *cluster)

@@ -1,0 +1,318 @@
+/*
+ * elastic_bench.c - ./bench elastic: what it takes to replace a rank that was killed.
+ *
+ *   kill_to_step_ms     from kill -9 of one of four workers to the end of the next step of all four,
+ *                       the new process included; the others keep theirs (MNIST CNN with Adam)
+ *   elastic_overhead_*  what being replaceable costs of a step, in percent (negative: noise)
+ *   elastic_exact       1 when weights and losses of the disturbed run are those of the undisturbed
+ *                       one, bit by bit, no survivor was started again and no group restarted
+ *
+ * JSON lines as in trainer_bench.c. --quick: fewer kills and pairs.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <unisono/native.h>
+#include <unisono/unisono.h>
+
+#include "bench_numbers.h"
+#include "engine_models.h"
+
+#define WORKERS 4
+#define BATCH 64
+#define BATCHES_AN_EPOCH 50
+#define MAX_KILLS 200
+#define HANG_S 60.0
+
+/* What the driver and the workers see. */
+typedef struct shared {
+    _Atomic int pids[WORKERS];
+    _Atomic int starts;
+    _Atomic int64_t steps; /* of rank 0 */
+    _Atomic int64_t held_at; /* no step after this one */
+    _Atomic double first_s, last_s; /* ends of the second and the last step */
+} shared;
+
+static char storage[200];
+static shared *all;
+
+static shared *map_shared(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    void *memory = MAP_FAILED;
+    if (fd >= 0 && ftruncate(fd, sizeof(shared)) == 0)
+        memory = mmap(NULL, sizeof(shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd >= 0)
+        close(fd);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static void give_up(const char *why)
+{
+    fprintf(stderr, "elastic_bench: %s\n", why);
+    exit(1);
+}
+
+/* ---- a worker ---- */
+
+static int after_batch(void *self, uni_model *model, int64_t batch, uni_error *err)
+{
+    int64_t step = uni_optimizer_iterations(uni_model_optimizer(model));
+    if (step == 2)
+        atomic_store(&all->first_s, now_s());
+    atomic_store(&all->last_s, now_s());
+    atomic_store(&all->steps, step);
+    while (step >= atomic_load(&all->held_at))
+        usleep(100);
+    return 0;
+}
+
+static void fill(const bench_row *row, int64_t samples, float *x, size_t size, void *y)
+{
+    uint64_t state = 1;
+    for (size_t i = 0; i < (size_t)samples * size; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        x[i] = (float)(state >> 40) / (float)(1 << 24) - 0.5f;
+    }
+    for (int64_t i = 0; i < samples; i++)
+        if (row->classes == 1)
+            ((float *)y)[i] = (float)(i % 2);
+        else
+            ((int32_t *)y)[i] = (int32_t)(i % row->classes);
+}
+
+static int train_on(uni_strategy *strategy, uni_model *model, const bench_row *row, int epochs,
+                    bool is_chief, uni_value **history, uni_error *err)
+{
+    /* The name of a strategy's own callback: it does nothing that a new process must repeat. */
+    static const uni_callback_class probe = { .name = "replica probe", .after_batch = after_batch };
+    int64_t samples = (int64_t)BATCH * BATCHES_AN_EPOCH, shape[4] = { samples };
+    int ndim = 1;
+    size_t size = 1;
+    for (; ndim < 4 && row->x[ndim - 1] > 0; ndim++)
+        size *= (size_t)(shape[ndim] = row->x[ndim - 1]);
+    float *x = malloc((size_t)samples * size * sizeof *x);
+    void *y = malloc((size_t)samples * sizeof(float));
+    uni_callback *callback = NULL;
+    int status = x && y ? uni_callback_new(&callback, &probe, NULL, err)
+                        : uni_error_set(err, UNI_ENOMEM, "no memory for the data");
+    if (status == 0) {
+        fill(row, samples, x, size, y);
+        uni_column xs = uni_column_view(UNI_F32, ndim, shape, x);
+        uni_column ys = row->classes == 1
+                            ? uni_column_view(UNI_F32, 2, (const int64_t[]){ samples, 1 }, y)
+                            : uni_column_view(UNI_I32, 1, (const int64_t[]){ samples }, y);
+        status = uni_strategy_fit(history, strategy, model,
+                                  UNI_OPTIONS(uni_fit_options, .x = &xs, .num_x = 1, .y = &ys,
+                                              .num_y = 1, .batch_size = BATCH, .epochs = epochs,
+                                              .threads = 1, .callbacks = &callback,
+                                              .num_callbacks = is_chief),
+                                  err);
+    }
+    uni_callback_free(callback);
+    free(x);
+    free(y);
+    return status;
+}
+
+static int train(uni_session *session, uni_value **result, uni_error *err)
+{
+    const uni_session_info *info = uni_session_info_of(session);
+    const bench_row *row = &rows[uni_dict_get_int(info->config, "row", 0)];
+    uni_strategy *strategy = NULL;
+    uni_model *model = NULL;
+    uni_value *history = NULL;
+    all = map_shared(uni_dict_get_string(info->config, "shared", ""));
+    if (!all)
+        return uni_error_set(err, UNI_ESTATE, "no shared memory");
+    if (info->world_rank < WORKERS)
+        atomic_store(&all->pids[info->world_rank], getpid());
+    atomic_fetch_add(&all->starts, 1);
+    UNI_TRY(uni_strategy_open(&strategy, "multi_worker", session, err));
+    UNI_TRY(make_model(&model, row, err));
+    UNI_TRY(uni_model_compile(
+        model, &(uni_compile_options){ .optimizer_name = "adam", .loss_name = row->loss }, err));
+    UNI_TRY(uni_strategy_place(strategy, model, err));
+    UNI_TRY(train_on(strategy, model, row, (int)uni_dict_get_int(info->config, "epochs", 1),
+                     info->world_rank == 0, &history, err));
+    size_t count = 0;
+    const float *weights = uni_parameters_weights(uni_model_parameters(model), &count);
+    *result = uni_value_dict();
+    int status = uni_dict_take(*result, "weights", uni_value_bytes(weights, count * sizeof(float)));
+    status |= uni_dict_take(*result, "history", history);
+    uni_model_free(model);
+    uni_strategy_free(strategy);
+    return status;
+}
+
+/* ---- the driver ---- */
+
+typedef struct job {
+    int row, workers, epochs, max_failures;
+    int kills;
+    double waited_ms[MAX_KILLS];
+} job;
+
+static void wait_for_step(int64_t step)
+{
+    double begun = now_s();
+    while (atomic_load(&all->steps) < step) {
+        if (now_s() - begun > HANG_S)
+            give_up("no step within a minute");
+        usleep(50);
+    }
+}
+
+/* The chief stays: it measures. */
+static void *kill_in_turn(void *argument)
+{
+    job *it = argument;
+    int64_t apart = (int64_t)it->epochs * BATCHES_AN_EPOCH / (it->kills + 2);
+    for (int i = 0; i < it->kills; i++) {
+        int rank = 1 + i % (it->workers - 1);
+        atomic_store(&all->held_at, (i + 1) * apart + 2);
+        wait_for_step((i + 1) * apart);
+        double begun = now_s();
+        int64_t step = atomic_load(&all->steps);
+        kill(atomic_load(&all->pids[rank]), SIGKILL);
+        /* The next step may be one that the killed rank had ended. */
+        atomic_store(&all->held_at, step + 3);
+        wait_for_step(step + 2);
+        it->waited_ms[i] = 1e3 * (now_s() - begun);
+    }
+    atomic_store(&all->held_at, INT64_MAX);
+    return NULL;
+}
+
+static uni_result *run(uni_program *program, job *it)
+{
+    static int number;
+    char path[300];
+    uni_error err = { 0 };
+    uni_trainer *trainer = NULL;
+    uni_result *result = NULL;
+    uni_value *config = uni_value_dict();
+    pthread_t thread;
+    snprintf(path, sizeof path, "%s/shared_%d", storage, number++);
+    all = map_shared(path);
+    if (!all)
+        give_up("no shared memory");
+    atomic_store(&all->held_at, INT64_MAX);
+    if (uni_dict_take(config, "shared", uni_value_string(path)) < 0 ||
+        uni_dict_take(config, "row", uni_value_int(it->row)) < 0 ||
+        uni_dict_take(config, "epochs", uni_value_int(it->epochs)) < 0)
+        give_up("no memory");
+    int status = uni_trainer_new(&trainer,
+                                 UNI_OPTIONS(uni_trainer_options, .main = program,
+                                             .num_workers = it->workers, .storage_path = storage,
+                                             .max_failures = it->max_failures),
+                                 &err);
+    if (status == 0 && it->kills > 0 && pthread_create(&thread, NULL, kill_in_turn, it) != 0)
+        give_up("no thread");
+    if (status == 0)
+        status = uni_trainer_fit(
+            &result, trainer, UNI_OPTIONS(uni_run_options, .function = "train", .config = config),
+            &err);
+    if (status < 0)
+        give_up(err.message);
+    if (it->kills > 0)
+        pthread_join(thread, NULL);
+    uni_value_free(config);
+    uni_trainer_free(trainer);
+    return result;
+}
+
+static void print_line(const char *metric, const char *unit, numbers values, int count)
+{
+    printf("{\"bench\":\"elastic\",\"metric\":\"%s\",\"unit\":\"%s\",\"unisono\":%.6g,"
+           "\"low\":%.6g,\"high\":%.6g,\"samples\":%d}\n",
+           metric, unit, values.median, values.low, values.high, count);
+    fflush(stdout);
+}
+
+static bool is_same(const uni_result *a, const uni_result *b)
+{
+    size_t sizes[2];
+    const uni_value *x = uni_result_info_of(a)->returned[0],
+                    *y = uni_result_info_of(b)->returned[0];
+    const void *one = uni_value_as_bytes(uni_dict_get(x, "weights"), &sizes[0]),
+               *other = uni_value_as_bytes(uni_dict_get(y, "weights"), &sizes[1]);
+    return sizes[0] == sizes[1] && memcmp(one, other, sizes[0]) == 0 &&
+           uni_value_equal(uni_dict_get(x, "history"), uni_dict_get(y, "history"));
+}
+
+static int row_of(const char *name)
+{
+    for (int i = 0; i < num_rows; i++)
+        if (strcmp(rows[i].name, name) == 0)
+            return i;
+    give_up("no such model");
+    return 0;
+}
+
+static void measure_kills(uni_program *program, int kills)
+{
+    job calm = { .row = row_of("mnist_cnn"), .workers = WORKERS, .epochs = kills / 5 + 1 };
+    job killed = calm;
+    killed.kills = kills;
+    killed.max_failures = -1;
+    uni_result *expected = run(program, &calm), *got = run(program, &killed);
+    bool exact = is_same(expected, got) && uni_result_info_of(got)->attempts == 1 &&
+                 atomic_load(&all->starts) == WORKERS + kills;
+    print_line("kill_to_step_ms", "ms", sorted(killed.waited_ms, kills), kills);
+    print_line("elastic_exact", "1 or 0", (numbers){ exact, exact, exact }, kills);
+    uni_result_free(expected);
+    uni_result_free(got);
+}
+
+static double seconds_a_step(uni_program *program, int row, int epochs, bool elastic)
+{
+    job it = {
+        .row = row, .workers = 2, .epochs = epochs, .max_failures = elastic ? 3 : UNI_NO_RETRIES
+    };
+    uni_result_free(run(program, &it));
+    return (atomic_load(&all->last_s) - atomic_load(&all->first_s)) /
+           (double)(atomic_load(&all->steps) - 2);
+}
+
+static void measure_overhead(uni_program *program, const char *name, int epochs, int pairs)
+{
+    double percent[32];
+    char metric[64];
+    for (int i = 0; i < pairs; i++) {
+        double plain = i % 2 ? seconds_a_step(program, row_of(name), epochs, false) : 0;
+        double elastic = seconds_a_step(program, row_of(name), epochs, true);
+        if (i % 2 == 0)
+            plain = seconds_a_step(program, row_of(name), epochs, false);
+        percent[i] = 100 * (elastic / plain - 1);
+    }
+    snprintf(metric, sizeof metric, "elastic_overhead_%s", name);
+    print_line(metric, "%", sorted(percent, pairs), pairs);
+}
+
+static int driver(uni_program *program, int argc, char **argv)
+{
+    bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
+    const char *base = getenv("TMPDIR");
+    char command[300];
+    snprintf(storage, sizeof storage, "%.150s/unisono-bench-XXXXXX",
+             base && base[0] ? base : "/tmp");
+    if (!mkdtemp(storage))
+        give_up("no directory for the results");
+    measure_kills(program, quick ? 3 : 50);
+    measure_overhead(program, "mnist_cnn", quick ? 1 : 4, quick ? 2 : 12);
+    measure_overhead(program, "nnlm_head", quick ? 4 : 100, quick ? 2 : 12);
+    snprintf(command, sizeof command, "rm -rf '%s'", storage);
+    return system(command) != 0;
+}
+
+int main(int argc, char **argv)
+{
+    return uni_main(argc, argv, (uni_function[]){ { "train", train }, { NULL, NULL } }, driver);
+}

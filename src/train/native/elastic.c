@@ -1,0 +1,49 @@
+/* elastic.c - the membership of an elastic strategy (strategy/elastic.h) is the session's. */
+#include "strategy/elastic.h"
+#include "train/native/open.h"
+#include "train/shared.h"
+
+static int meet(void *context, uint32_t after, uni_comm **out, uint32_t *number, uni_error *err)
+{
+    return uni__session_meet(out, number, context, after, err);
+}
+
+static void set_replaceable(void *context, bool others, bool itself)
+{
+    uni__session_set_replaceable(context, others, itself);
+}
+
+static int64_t count_reports(void *context)
+{
+    return uni__session_reports(context);
+}
+
+static void caught_up(void *context, int64_t reports)
+{
+    uni__session_caught_up(context, reports);
+}
+
+int uni__open_elastic(uni_strategy **out, uni_session *session,
+                      const uni_multi_worker_options *options, uni_error *err)
+{
+    static const uni__membership_vtable members = { .name = "session",
+                                                    .meet = meet,
+                                                    .set_replaceable = set_replaceable,
+                                                    .count_reports = count_reports,
+                                                    .caught_up = caught_up };
+    uni_comm *comm = NULL;
+    uint32_t number = 0;
+    UNI_TRY(uni__session_meet(&comm, &number, session, 0, err));
+    int status = uni_strategy_multi_worker(out, comm, options, err);
+    if (status < 0) {
+        uni_comm_close(comm);
+        return status;
+    }
+    status = uni__strategy_set_membership(*out, &members, session, number,
+                                          uni__session_joins(session), err);
+    if (status < 0) {
+        uni_strategy_free(*out);
+        *out = NULL;
+    }
+    return status;
+}

@@ -1,0 +1,213 @@
+/*
+ * replace.c - ranks that are replaced while the others keep training. Controller thread.
+ *
+ * A worker under a strategy that can do it (strategy/elastic.h) says so in its page while it is in
+ * fit. When a rank of such a group dies, the others are neither killed nor restarted: the rank gets
+ * a new process, and all pages a new group number, on which the survivors and the new process meet
+ * again (session.h, rendezvous.c). Everything else is the strategy's. A rank that is frozen is
+ * killed first.
+ *
+ * Ranks may also ask for another group without a death: they lost patience with one that was
+ * stopped and has been continued since.
+ *
+ * It counts as a failure, so max_failures is the limit. When a group cannot be made whole again (no
+ * survivor is left, a survivor fails, a new process dies again and again before it has joined), the
+ * attempt fails with the first cause, as without this, and the group restarts from its checkpoint.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "train/run_internal.h"
+
+#define EARLY_DEATHS 5 /* in a row, of new processes that have not joined */
+/* A death is known after some milliseconds: ranks that wait longer than this wait for nothing. */
+#define REGROUP_NS 200000000ull
+
+static bool says(const uni__run *run, int rank, uint32_t what)
+{
+    const uni__page *page = uni__group_page(run->group, rank);
+    return page && (atomic_load(&page->replaceable) & what);
+}
+
+bool uni__run_is_elastic(const uni__run *run)
+{
+    const uni_trainer *trainer = run->trainer;
+    return run->num_workers > 1 && !trainer->hosts && trainer->roles.servers == 0 &&
+           !trainer->options.lockstep && trainer->options.max_failures != UNI_NO_RETRIES;
+}
+
+static bool can_replace(const uni__run *run, int rank)
+{
+    int survivors = 0;
+    if (!uni__run_is_elastic(run) || run->state != UNI__RUN_RUNNING ||
+        run->stop.reason != UNI__NOT_STOPPING)
+        return false;
+    for (int i = 0; i < run->num_workers; i++) {
+        const uni__rank *slot = &run->ranks[i];
+        bool ready = says(run, i, i == rank ? UNI__IS_REPLACED : UNI__REPLACES_OTHERS);
+        if (!ready && !slot->joining)
+            return false;
+        if (i != rank && (slot->done || slot->failed || !uni__worker_is_live(slot->worker)))
+            return false;
+        survivors += i != rank && ready;
+    }
+    return survivors > 0;
+}
+
+/* All ranks are of the present group from now on. */
+static void regroup(uni__run *run)
+{
+    run->attempt.awaited_ns = 0;
+    for (int i = 0; i < run->num_workers; i++)
+        uni__page_regroup(uni__group_page(run->group, i), run->attempt.group);
+}
+
+static void note(uni__run *run, int rank, const uni__cause *cause)
+{
+    uni__run_note(run, "replaced",
+                  UNI__DICT({ "rank", uni_value_int(rank) },
+                            { "iteration", uni_value_int(run->ranks[rank].iteration) },
+                            { "message", uni_value_string(cause->message) },
+                            { "cause", uni__cause_to_value(cause) }),
+                  false);
+}
+
+/* A process that never joins is not started for ever, whatever max_failures says. */
+static bool dies_early(uni__rank *slot)
+{
+    slot->quick_deaths = slot->joining ? slot->quick_deaths + 1 : 0;
+    return slot->quick_deaths > EARLY_DEATHS;
+}
+
+static void keep_cause(uni__run *run, const uni__cause *cause)
+{
+    if (run->attempt.joining++ > 0)
+        return; /* the first one of those that are not over */
+    uni__cause_clear(&run->attempt.lost);
+    run->attempt.lost = *cause;
+    run->attempt.lost_ns = uni__monotonic_ns();
+}
+
+bool uni__replace_lost(uni__run *run, int rank, uni__cause *cause)
+{
+    uni__rank *slot = &run->ranks[rank];
+    char sentence[256] = "";
+    if (slot->ended_for.kind != UNI__CAUSE_NONE) { /* we ended it, because it was frozen */
+        *cause = slot->ended_for;
+        memset(&slot->ended_for, 0, sizeof slot->ended_for);
+    }
+    if (!can_replace(run, rank) || dies_early(slot))
+        return false;
+    cause->iteration = slot->iteration;
+    if (uni__budget_verdict(&run->budget, &run->trainer->options, cause, &run->outcome.progress,
+                            true, sentence, sizeof sentence)) {
+        run->attempt.joining = 0; /* it is this death that ends the run */
+        return false;
+    }
+    cause->attempt = run->attempt.number;
+    run->budget.failures++;
+    uni__cause_clear(&run->budget.before);
+    run->budget.before = *cause;
+    keep_cause(run, cause);
+    slot->restarts++;
+    note(run, rank, cause);
+    uni__run_tell(run, UNI_EVENT_FAILURE, rank, "%s", cause->message);
+    uni__run_suspect(run, rank, false);
+    uni_error err = { 0 };
+    run->attempt.group++;
+    if (uni__attempt_replace_rank(run, rank, &err) < 0)
+        uni__run_fatal(run, UNI__CAUSE_LAUNCH, &err);
+    else
+        regroup(run);
+    return true;
+}
+
+bool uni__replace_end(uni__run *run, const uni__cause *cause)
+{
+    if (cause->rank < 0 || !can_replace(run, cause->rank))
+        return false;
+    uni__rank *slot = &run->ranks[cause->rank];
+    if (slot->ended_for.kind == UNI__CAUSE_NONE) {
+        slot->ended_for = *cause;
+        uni__group_kill(run->group, cause->rank, SIGKILL);
+    }
+    return true;
+}
+
+bool uni__replace_failed(uni__run *run, uni__cause *cause)
+{
+    if (run->attempt.joining == 0)
+        return false;
+    run->budget.failures--; /* it is counted again, as the group's */
+    run->attempt.joining = 0;
+    size_t used = strlen(run->attempt.lost.message);
+    uni__cause first = run->attempt.lost;
+    run->attempt.lost = (uni__cause){ 0 };
+    snprintf(first.message + used, sizeof first.message - used,
+             " (and could not be replaced: %.300s)", cause->message);
+    uni__cause_clear(cause);
+    *cause = first;
+    return true;
+}
+
+/* ---- at every tick ---- */
+
+static void look_for_joined(uni__run *run, uint64_t now)
+{
+    for (int i = 0; i < run->num_workers; i++) {
+        if (run->ranks[i].joining && run->ranks[i].done) {
+            uni__cause cause =
+                uni__cause_new(run, UNI__CAUSE_ERROR, i, UNI_EFUNCTION,
+                               "the new process of rank %d returned before it had joined", i);
+            uni__run_fail(run, &cause);
+            return;
+        }
+        if (run->ranks[i].joining && !says(run, i, UNI__REPLACES_OTHERS))
+            return;
+    }
+    for (int i = 0; i < run->num_workers; i++)
+        if (run->ranks[i].joining) {
+            run->ranks[i].joining = false;
+            run->outcome.replaced++;
+            uni__run_tell(run, UNI_EVENT_REPLACED, i,
+                          "rank %d by pid %d, %.0f ms after its death; the other ranks kept "
+                          "training",
+                          i, run->ranks[i].worker->pid,
+                          (double)(now - run->attempt.lost_ns) * 1e-6);
+        }
+    run->attempt.joining = 0;
+    uni__run_describe(run, "running");
+}
+
+/* Ranks that wait for another group although none has died. */
+static void look_for_waiting(uni__run *run, uint64_t now)
+{
+    bool waits = false;
+    for (int i = 0; i < run->num_workers; i++) {
+        const uni__rank *slot = &run->ranks[i];
+        const uni__page *page = uni__group_page(run->group, i);
+        if (!uni__worker_is_live(slot->worker) || slot->worker->stopped_ns || slot->warned_silent ||
+            slot->ended_for.kind != UNI__CAUSE_NONE)
+            return; /* it comes back, or is ended */
+        waits |= page && atomic_load(&page->awaits) > run->attempt.group;
+    }
+    if (!waits)
+        run->attempt.awaited_ns = 0;
+    else if (run->attempt.awaited_ns == 0)
+        run->attempt.awaited_ns = now;
+    else if (now - run->attempt.awaited_ns > REGROUP_NS) {
+        run->attempt.group++;
+        regroup(run);
+    }
+}
+
+void uni__replace_look(uni__run *run, uint64_t now)
+{
+    if (run->state != UNI__RUN_RUNNING || !uni__run_is_elastic(run))
+        return;
+    if (run->attempt.joining > 0)
+        look_for_joined(run, now);
+    look_for_waiting(run, now);
+}
