@@ -177,7 +177,7 @@ void cli_run_output_close(run_output *out)
     /* A reader that went away does not fail the run. */
     if (out->context)
         clearerr(out->context->out.out);
-    if (out->problem.code)
+    if (out->context && out->problem.code)
         fprintf(out->context->err.out, "unisono run: %s\n", out->problem.message);
     for (int i = 0; i < out->num_sinks; i++)
         uni_sink_free(out->sinks[i]);
