@@ -69,6 +69,7 @@ typedef struct uni__page {
     /* Ranks that are replaced while the others keep training (train/replace.c). */
     _Atomic uint32_t group; /* futex; number of the present group, set by the controller */
     _Atomic uint32_t replaceable; /* by the worker: UNI__REPLACES_OTHERS, UNI__IS_REPLACED */
+    _Atomic uint32_t joined; /* by the worker: it has once said UNI__REPLACES_OTHERS */
     _Atomic uint32_t awaits; /* by the worker: it waits for a group of this number; 0: none */
 
     _Alignas(64) _Atomic uint64_t heartbeat; /* counts up about four times a second */

@@ -480,6 +480,7 @@ void uni__run_rank_done(uni__run *run, int rank)
     if (run->ranks[rank].done || (run->state != UNI__RUN_RUNNING && run->state != UNI__RUN_FAILING))
         return;
     run->ranks[rank].done = true;
+    uni__replace_returned(run);
     if (run->ranks[rank].worker->state != UNI__WORKER_CLOSING)
         run->ranks[rank].ended_ns = uni__monotonic_ns();
     if (uni__results_writer_rank_ended(run->writer, rank, &err) < 0) {

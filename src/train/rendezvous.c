@@ -190,8 +190,11 @@ bool uni__session_joins(const uni_session *session)
 void uni__session_set_replaceable(uni_session *session, bool others, bool itself)
 {
     uint32_t how = (others ? UNI__REPLACES_OTHERS : 0) | (itself ? UNI__IS_REPLACED : 0);
-    if (session->page)
-        atomic_store(&session->page->replaceable, session->keeps_ranks ? 0 : how);
+    if (!session->page)
+        return;
+    atomic_store(&session->page->replaceable, session->keeps_ranks ? 0 : how);
+    if (others)
+        atomic_store(&session->page->joined, 1);
 }
 
 int64_t uni__session_reports(const uni_session *session)

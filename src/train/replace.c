@@ -74,6 +74,34 @@ static void note(uni__run *run, int rank, const uni__cause *cause)
                   false);
 }
 
+/* A process may have joined, and even returned, since the last look. */
+static bool has_joined(const uni__run *run, int rank)
+{
+    const uni__page *page = uni__group_page(run->group, rank);
+    return page && atomic_load(&page->joined);
+}
+
+static void look_for_joined(uni__run *run)
+{
+    if (run->attempt.joining == 0)
+        return;
+    for (int i = 0; i < run->num_workers; i++)
+        if (run->ranks[i].joining && !has_joined(run, i))
+            return;
+    for (int i = 0; i < run->num_workers; i++)
+        if (run->ranks[i].joining) {
+            run->ranks[i].joining = false;
+            run->outcome.replaced++;
+            uni__run_tell(run, UNI_EVENT_REPLACED, i,
+                          "rank %d by pid %d, %.0f ms after its death; the other ranks kept "
+                          "training",
+                          i, run->ranks[i].worker->pid,
+                          (double)(uni__monotonic_ns() - run->attempt.lost_ns) * 1e-6);
+        }
+    run->attempt.joining = 0;
+    uni__run_describe(run, "running");
+}
+
 /* A process that never joins is not started for ever, whatever max_failures says. */
 static bool dies_early(uni__rank *slot)
 {
@@ -94,6 +122,7 @@ bool uni__replace_lost(uni__run *run, int rank, uni__cause *cause)
 {
     uni__rank *slot = &run->ranks[rank];
     char sentence[256] = "";
+    look_for_joined(run);
     if (slot->ended_for.kind != UNI__CAUSE_NONE) { /* we ended it, because it was frozen */
         *cause = slot->ended_for;
         memset(&slot->ended_for, 0, sizeof slot->ended_for);
@@ -154,31 +183,17 @@ bool uni__replace_failed(uni__run *run, uni__cause *cause)
 
 /* ---- at every tick ---- */
 
-static void look_for_joined(uni__run *run, uint64_t now)
+/* The train function of a new process went another way: the others would wait for it for ever. */
+static void look_for_returned(uni__run *run)
 {
-    for (int i = 0; i < run->num_workers; i++) {
-        if (run->ranks[i].joining && run->ranks[i].done) {
+    for (int i = 0; i < run->num_workers; i++)
+        if (run->ranks[i].joining && run->ranks[i].done && !has_joined(run, i)) {
             uni__cause cause =
                 uni__cause_new(run, UNI__CAUSE_ERROR, i, UNI_EFUNCTION,
                                "the new process of rank %d returned before it had joined", i);
             uni__run_fail(run, &cause);
             return;
         }
-        if (run->ranks[i].joining && !says(run, i, UNI__REPLACES_OTHERS))
-            return;
-    }
-    for (int i = 0; i < run->num_workers; i++)
-        if (run->ranks[i].joining) {
-            run->ranks[i].joining = false;
-            run->outcome.replaced++;
-            uni__run_tell(run, UNI_EVENT_REPLACED, i,
-                          "rank %d by pid %d, %.0f ms after its death; the other ranks kept "
-                          "training",
-                          i, run->ranks[i].worker->pid,
-                          (double)(now - run->attempt.lost_ns) * 1e-6);
-        }
-    run->attempt.joining = 0;
-    uni__run_describe(run, "running");
 }
 
 /* Ranks that wait for another group although none has died. */
@@ -203,11 +218,17 @@ static void look_for_waiting(uni__run *run, uint64_t now)
     }
 }
 
+void uni__replace_returned(uni__run *run)
+{
+    look_for_joined(run);
+}
+
 void uni__replace_look(uni__run *run, uint64_t now)
 {
     if (run->state != UNI__RUN_RUNNING || !uni__run_is_elastic(run))
         return;
-    if (run->attempt.joining > 0)
-        look_for_joined(run, now);
-    look_for_waiting(run, now);
+    look_for_joined(run);
+    look_for_returned(run);
+    if (run->state == UNI__RUN_RUNNING)
+        look_for_waiting(run, now);
 }

@@ -232,6 +232,7 @@ bool uni__replace_lost(uni__run *run, int rank, uni__cause *cause);
 bool uni__replace_end(uni__run *run, const uni__cause *cause);
 /* The attempt fails while a rank is being replaced: *cause becomes the one that it was lost for. */
 bool uni__replace_failed(uni__run *run, uni__cause *cause);
+void uni__replace_returned(uni__run *run); /* a rank is done */
 void uni__replace_look(uni__run *run, uint64_t now); /* at every tick */
 
 /* messages.c: what workers say */

@@ -194,5 +194,61 @@ class ByHand(unittest.TestCase):
                     os.environ["TF_CONFIG"] = before
 
 
+
+# Rank 1 kills itself before the first step of epoch 4, once; the file says that it has.
+KILLED = """
+import hashlib, os, signal, sys
+import numpy as np
+import unisono.tf as tf
+from unisono import keras
+
+keras.utils.set_random_seed(1)
+x = np.random.default_rng(0).normal(size=(960, 8)).astype("float32")
+
+class Layers(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        print("epoch %d" % epoch, flush=True)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 4 and os.environ["UNISONO_RANK"] == "1" and len(sys.argv) > 1 and not os.path.exists(sys.argv[1]):
+            open(sys.argv[1], "x").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+with tf.distribute.MultiWorkerMirroredStrategy().scope():
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(32, activation="tanh"), keras.layers.Dropout(0.2), keras.layers.Dense(1)])
+    model.compile(optimizer="adam", loss="mse")
+losses = model.fit(x, x.sum(1, keepdims=True), batch_size=48, epochs=8, verbose=0, callbacks=[Layers()]).history["loss"]
+print("final %s %r" % (hashlib.sha256(b"".join(np.ascontiguousarray(w).tobytes() for w in model.get_weights())).hexdigest(), losses), flush=True)
+"""
+
+
+@unittest.skipUnless(BUILD, "needs the command")
+class Replaced(unittest.TestCase):
+    """A worker that is killed is replaced while the others keep training: the same weights and losses."""
+
+    def run_it(self, folder, name, *words):
+        script = os.path.join(folder, "script.py")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(KILLED)
+        done = subprocess.run([os.path.join(BUILD, "src/cli/unisono"), "run", "-n", "3", "--name", name, "--storage", folder, "--", sys.executable, script, *words],
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
+
+    def test_same_as_undisturbed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            calm, killed = self.run_it(folder, "calm"), self.run_it(folder, "killed", os.path.join(folder, "once"))
+            self.assertTrue(os.path.exists(os.path.join(folder, "once")))
+            with open(os.path.join(folder, "killed/run_001/run.json"), encoding="utf-8") as file:
+                about = json.load(file)
+        self.assertEqual((about["attempt"], about["replaced"]), (1, 1), killed)
+        finals = re.findall(r"final .*", calm + killed)
+        self.assertEqual(len(finals), 6)
+        self.assertEqual(len(set(finals)), 1)
+        # Rank 1 died after its callbacks had seen the end of epoch 3 and before its next step: the new process goes through that end again.
+        expected = ["epoch %d" % epoch for epoch in range(8) for _ in range(3)] + ["epoch 3"]
+        self.assertEqual(sorted(re.findall(r"epoch \d+", killed)), sorted(expected))
+
+
 if __name__ == "__main__":
     support.main()
