@@ -134,6 +134,7 @@ void uni__elastic_free(uni_strategy *strategy)
     uni_comm_buffer_free(elastic->lines);
     let_go(&elastic->old);
     forget_calls(elastic);
+    free(elastic->results.bytes);
     free(elastic->made);
     free(elastic);
     strategy->elastic = NULL;
@@ -287,9 +288,7 @@ int uni__elastic_show(uni_strategy *strategy, const uni__trained *trained, uni_e
 uni__update_journal *uni__elastic_journal(const uni_strategy *strategy)
 {
     const uni__elastic *elastic = strategy->elastic;
-    return uni__elastic_is_active(strategy)
-               ? &((line *)uni_comm_buffer_data(elastic->lines))->journal
-               : NULL;
+    return uni__elastic_is_active(strategy) ? &my_line(elastic)->journal : NULL;
 }
 
 void uni__elastic_factored(uni_strategy *strategy)
