@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "base/assert.h"
+#include "base/asserts.h"
 #include "base/fault.h"
 #include "base/file.h"
 

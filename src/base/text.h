@@ -9,6 +9,7 @@
 #ifndef UNISONO_BASE_TEXT_H
 #define UNISONO_BASE_TEXT_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,6 +35,7 @@ static inline void uni__text_add_char(uni__text *text, char c)
         uni__text_add(text, &c, 1);
         return;
     }
+    assert(text->data != NULL); /* capacity is above size */
     text->data[text->size++] = c;
     text->data[text->size] = 0;
 }

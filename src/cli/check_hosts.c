@@ -5,6 +5,7 @@
  * checks what a run needs: the launcher reaches the host, the agent exists there in the same
  * release, it can connect back to this machine, and there is room. Thread: main.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -133,6 +134,7 @@ static int start(checking *all, asked *one, uni_error *err)
         uni_value_free(words);
         return uni_error_set_errno(err, errno, "cannot query host %s", one->name);
     }
+    assert(argv[0] != NULL); /* a launcher gives at least its own name */
     one->begun = uni__wall_seconds();
     one->pid = fork();
     if (one->pid == 0) {
@@ -423,10 +425,12 @@ int cli_check_hosts(cli_context *context, const cli_hosts_request *request, bool
         status = ask_all(&all, err);
     if (all.all)
         gather(&all);
-    for (int i = 0; i < all.num_hosts && status == 0; i++)
-        judge_host(&all.all[i]);
-    if (status == 0)
+    if (status == 0) {
+        assert(all.all != NULL);
+        for (int i = 0; i < all.num_hosts; i++)
+            judge_host(&all.all[i]);
         code = json ? print_json(context, &all) : (print_table(context, &all), UNI_EXIT_OK);
+    }
     for (int i = 0; i < all.num_hosts && all.all; i++) {
         if (all.all[i].verdict == UNUSABLE && code == UNI_EXIT_OK)
             code = UNI_EXIT_FAILURE;

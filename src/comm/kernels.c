@@ -50,11 +50,13 @@ static const void *at(const void *base, size_t offset)
 
 /* Reduces one block. All but the last input accumulate in `partial`, because an output may be an
  * input that is still needed. */
-static void reduce_block(const uni__kernels *kernels, int type, uni_comm_op op, double divisor,
-                         const void *const *in, int num_in, void *const *out, int num_out,
-                         size_t offset, size_t n, size_t size)
+static void reduce_block(const uni__kernels *kernels, uni_dtype dtype, uni_comm_op op,
+                         double divisor, const void *const *in, int num_in, void *const *out,
+                         int num_out, size_t begin, size_t n)
 {
     _Alignas(64) char partial[BLOCK_BYTES];
+    size_t size = uni_dtype_size(dtype), offset = begin * size;
+    int type = uni__kernel_type(dtype);
     uni__combine combine = kernels->combine[type][kernel_op(op)];
     char *first = (char *)out[0] + offset;
     const void *left = at(in[0], offset);
@@ -88,8 +90,8 @@ void uni__reduce_many(const uni__kernels *kernels, uni_dtype dtype, uni_comm_op 
         kernels->combine2[type](out[0], out[1], in[0], in[1], count);
         return;
     }
-    size_t size = uni_dtype_size(dtype), block = BLOCK_BYTES / size;
+    size_t block = BLOCK_BYTES / uni_dtype_size(dtype);
     for (size_t done = 0; done < count; done += block)
-        reduce_block(kernels, type, op, divisor, in, num_in, out, num_out, done * size,
-                     count - done < block ? count - done : block, size);
+        reduce_block(kernels, dtype, op, divisor, in, num_in, out, num_out, done,
+                     count - done < block ? count - done : block);
 }

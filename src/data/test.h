@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include <unisono/data.h>
-#include "base/assert.h"
+#include "base/asserts.h"
 #include "base/file.h"
 
 /* Creates a directory for this test; test_dir_remove deletes it. */

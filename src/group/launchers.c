@@ -205,6 +205,7 @@ bool uni__launcher_is_openmpi(const char *program)
 
 int uni__launcher_mpi(const uni__launcher_plan *plan, uni_value **argv, uni_error *err)
 {
+    static const char forwarded[] = UNI__JOIN_VARIABLE "," UNI__SECRET_FILE_VARIABLE;
     char program[PATH_MAX], count[16];
     const char *asked = getenv("UNISONO_MPIRUN");
     *argv = NULL;
@@ -219,8 +220,7 @@ int uni__launcher_mpi(const uni__launcher_plan *plan, uni_value **argv, uni_erro
     int status = hosts ? 0 : UNI_ENOMEM;
     if (status == 0 && !uni__launcher_is_openmpi(program)) {
         status = words(list, (const char *[]){ program, "-pmi-port", "-disable-auto-cleanup",
-                                               "-hosts", hosts, "-n", count, "-genvlist",
-                                               UNI__JOIN_VARIABLE "," UNI__SECRET_FILE_VARIABLE,
+                                               "-hosts", hosts, "-n", count, "-genvlist", forwarded,
                                                plan->agent, NULL });
     } else if (status == 0) {
         status =

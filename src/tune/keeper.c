@@ -65,6 +65,7 @@ static void enqueue(uni__keeper *keeper, job request)
     if (!item) {
         uni__crew_event_free(request.event);
         uni_value_free(request.metrics);
+        free(request.run_dir);
         return;
     }
     *item = request;

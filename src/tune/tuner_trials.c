@@ -580,12 +580,11 @@ static char *find_best(const uni_tuner *tuner, int64_t index, const uni__crew_ev
 {
     const uni__trial *trial = uni__experiment_trial(&tuner->results.experiment, index);
     const char *best = event->best ? event->best : event->path;
-    char *before = trial && trial->best_checkpoint
-                       ? uni__path_join(tuner->dir, trial->best_checkpoint, NULL)
-                       : NULL;
-    bool stays = score_of(tuner, before) > score_of(tuner, best);
+    const char *earlier = trial ? trial->best_checkpoint : NULL;
+    char *before = earlier ? uni__path_join(tuner->dir, earlier, NULL) : NULL;
+    bool stays = before && score_of(tuner, before) > score_of(tuner, best);
     free(before);
-    return strdup(stays ? trial->best_checkpoint : best + strlen(tuner->dir) + 1);
+    return strdup(stays ? earlier : best + strlen(tuner->dir) + 1);
 }
 
 /* A group's trainer kept them; the newest is what counts. */

@@ -4,6 +4,7 @@
  * may be cut; the blocks are counted when the transform is created. If the dataset was shuffled
  * before a split, the parts take rows in the shuffled order.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include "data/shared.h"
@@ -40,12 +41,13 @@ static int slice_range(void *self, uni__reader *reader, int64_t begin, int64_t e
     if (!slice->from->order.shuffle)
         return uni__dataset_read_range(slice->from, reader, slice->begin + begin,
                                        slice->begin + end, out, err);
-    int64_t *rows = malloc((size_t)(end - begin) * sizeof *rows + 1);
+    int64_t count = end - begin;
+    int64_t *rows = malloc((size_t)count * sizeof *rows + 1);
     if (rows == NULL)
-        return uni_error_set(err, UNI_ENOMEM, "no memory for %lld rows", (long long)(end - begin));
-    for (int64_t i = begin; i < end; i++)
-        rows[i - begin] = i;
-    int status = slice_rows(self, reader, rows, end - begin, out, err);
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %lld rows", (long long)count);
+    for (int64_t i = 0; i < count; i++)
+        rows[i] = begin + i;
+    int status = slice_rows(self, reader, rows, count, out, err);
     free(rows);
     return status;
 }
@@ -437,6 +439,7 @@ static int keep_rows(uni_dataset **out, uni_dataset *from, int64_t begin, int64_
 int uni_dataset_cache(uni_dataset **out, uni_dataset *from, int64_t max_bytes, uni_error *err)
 {
     UNI_TRY(keep_rows(out, from, 0, -1, max_bytes, err));
+    assert(*out != NULL);
     (*out)->order = from->order;
     (*out)->order.shuffle = false;
     uni__dataset_inherit_shard(*out, from);

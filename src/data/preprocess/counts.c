@@ -125,7 +125,7 @@ int uni__fit_counts_observe(uni_preprocessor *p, const uni_table *table, uni_err
         const uni_table_column *column = NULL;
         UNI_TRY(uni__countable(p, table, i, &column, err));
         for (int64_t row = 0; row < uni_table_num_rows(table); row++) {
-            uni__key key;
+            uni__key key = { 0 };
             if (uni__key_at(&key, column, row))
                 UNI_TRY(count_one(p, &all[i], i, &key, err));
         }

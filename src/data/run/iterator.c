@@ -2,6 +2,7 @@
  * iterator.c - cuts windows into batches and joins their rows; tracks the consumer's position (the
  * state) and its waiting time. Runs on the consumer's thread.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/clock.h"
@@ -49,6 +50,7 @@ struct parts {
 static int add_part(struct parts *parts, uni_table *table, uni_error *err)
 {
     if (parts->count == parts->capacity) {
+        assert(parts->capacity > 0);
         int capacity = 4 * parts->capacity;
         uni_table **tables = malloc((size_t)capacity * sizeof(uni_table *));
         if (tables == NULL) {

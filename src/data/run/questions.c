@@ -122,14 +122,14 @@ int uni_dataset_show(char **out, uni_dataset *dataset, int64_t count, uni_error 
         free(line);
     }
     uni_table_unref(table);
-    if (status == 0 && (text.failed || uni__text_reserve(&text, 1) == NULL))
+    char *end = uni__text_reserve(&text, 1);
+    if (status == 0 && end == NULL)
         status = uni_error_set(err, UNI_ENOMEM, "no memory to show rows");
     if (status < 0) {
         uni__text_free(&text);
         return status;
     }
-    if (text.size == 0)
-        text.data[0] = 0;
+    *end = '\0';
     *out = text.data;
     return 0;
 }

@@ -62,13 +62,14 @@ static size_t to_wide(__int128 *restrict out, const void *from, uni_dtype dtype,
 #define CASE(id, type, low, high)                                                                  \
     case UNI_##id:                                                                                 \
         LOOP(((const type *)from)[i]);
-        INTEGERS(CASE)
+        INTEGERS(CASE) /* NOLINT(bugprone-signed-char-misuse): int8_t is a number here */
 #undef CASE
     default:
         return NO_WAY;
     }
 }
 
+/* NOLINTNEXTLINE(readability-function-size): one case a type */
 static size_t from_doubles(void *to, uni_dtype dtype, const double *restrict in, size_t count)
 {
     switch (dtype) {
@@ -101,6 +102,7 @@ static size_t from_doubles(void *to, uni_dtype dtype, const double *restrict in,
     }
 }
 
+/* NOLINTNEXTLINE(readability-function-size): one case a type */
 static size_t from_wide(void *to, uni_dtype dtype, const __int128 *restrict in, size_t count)
 {
     switch (dtype) {

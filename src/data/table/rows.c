@@ -2,6 +2,7 @@
  * rows.c - tables from lists of dictionaries, and rows as dictionaries: the slow but convenient way
  * in and out. Any thread.
  */
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,6 +230,7 @@ static int find_field(struct making *making, uni_error *err)
 
 static void put_number(void *to, uni_dtype dtype, const uni_value *cell)
 {
+    assert(to != NULL);
     double real = uni_value_as_float(cell, (double)NAN);
     int64_t whole = uni_value_as_int(cell, 0);
     switch (dtype) {
@@ -303,10 +305,12 @@ static int put_varying(const struct making *making, int64_t row, char *to, uni_e
     bool list = making->field.kind == UNI_FIELD_LIST;
     if (uni_value_type_of(cell) == UNI_TYPE_NULL)
         return 0;
+    assert(to != NULL || cell_size(cell) == 0); /* an array without elements has no data */
     if (!list && bytes != NULL) {
-        memcpy(to, bytes, size);
+        if (to != NULL)
+            memcpy(to, bytes, size);
     } else if (list && array != NULL && uni_array_dtype(array) == making->field.dtype) {
-        if (uni_array_bytes(array) > 0)
+        if (to != NULL && uni_array_bytes(array) > 0)
             memcpy(to, uni_array_data(array), uni_array_bytes(array));
     } else if (list && uni_value_type_of(cell) == UNI_TYPE_LIST) {
         for (size_t i = 0; i < uni_list_size(cell); i++)

@@ -4,6 +4,7 @@
  */
 #include "nn/callbacks/callback.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -97,6 +98,7 @@ static int make_path(struct checkpoint *checkpoint, uni__text *out, int epoch, i
 
 static int make_parent(const char *path, uni_error *err)
 {
+    assert(path != NULL);
     const char *slash = strrchr(path, '/');
     if (slash == NULL || slash == path)
         return 0;

@@ -13,7 +13,7 @@
 #include <unisono/nn.h>
 
 #include "tensor/shared.h"
-#include "base/assert.h"
+#include "base/asserts.h"
 #include "nn/files/safetensors.h"
 
 #define TOLERANCE 1e-5

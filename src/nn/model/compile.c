@@ -5,6 +5,7 @@
  */
 #include "nn/model/compile.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,9 +148,11 @@ uni_optimizer *uni_model_optimizer(const uni_model *model)
 
 static bool has_name(const uni__compiled *compiled, const char *name)
 {
-    for (int i = 0; i < compiled->num_names; i++)
+    for (int i = 0; i < compiled->num_names; i++) {
+        assert(compiled->names[i] != NULL); /* add_name fills them in order */
         if (strcmp(compiled->names[i], name) == 0)
             return true;
+    }
     return false;
 }
 

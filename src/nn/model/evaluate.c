@@ -98,8 +98,9 @@ static int collect(struct collected *into, const uni_tensor *from, size_t expect
             "samples); predict them one by one",
             uni__shape_text(other, into->ndim, into->shape), uni__shape_text(text, ndim, shape));
     if (into->size + bytes > into->capacity) {
-        size_t samples = uni_tensor_dim(from, 0) > 0 ? (size_t)uni_tensor_dim(from, 0) : 1;
-        size_t whole = bytes / samples * expected, capacity = 2 * (into->size + bytes);
+        int64_t samples = uni_tensor_dim(from, 0);
+        size_t each = samples > 0 ? bytes / (size_t)samples : bytes;
+        size_t whole = each * expected, capacity = 2 * (into->size + bytes);
         capacity = whole > into->size + bytes ? whole : capacity;
         char *grown = realloc(into->data, capacity);
         if (grown == NULL)

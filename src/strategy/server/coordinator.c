@@ -2,6 +2,7 @@
  * coordinator.c - the public coordinator: step functions by name, remote values, per-worker
  * datasets (unisono/coordinator.h). Called on each member's own thread.
  */
+#include <assert.h>
 #include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,6 +112,7 @@ int uni_coordinator_per_worker_dataset(uni_coordinator *coordinator, const char 
 const uni_step_info *uni_step_info_of(const uni_step_context *step)
 {
     uni_step_info *info = &((uni_step_context *)step)->info;
+    assert(step->entry != NULL); /* a step is called only when it was found */
     *info = (uni_step_info){
         .context = step->entry->context,
         .worker = step->coordinator->ps->cluster.rank - 1,

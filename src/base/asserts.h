@@ -1,9 +1,9 @@
 /*
- * assert.h - assertions about calls that return a status and store their message in `failure`.
+ * asserts.h - assertions about calls that return a status and store their message in `failure`.
  * Include after cmocka.h; for *_test.c only.
  */
-#ifndef UNISONO_BASE_ASSERT_H
-#define UNISONO_BASE_ASSERT_H
+#ifndef UNISONO_BASE_ASSERTS_H
+#define UNISONO_BASE_ASSERTS_H
 
 #include <string.h>
 #include <unisono/status.h>
