@@ -46,7 +46,8 @@ typedef struct uni_reports {
     int64_t iteration; /* from 1 */
     int attempt; /* from 1 */
     int world_size;
-    const uni_value *const *by_rank; /* dictionaries of metrics, autofilled ones included */
+    const uni_value *const
+        *by_rank; /* by rank: dictionaries of metrics, autofilled ones included */
 } uni_reports;
 
 typedef enum uni_event_kind {
@@ -120,7 +121,7 @@ typedef struct uni_sink_progress_options {
     size_t size; /* UNI_OPTIONS sets it; 0: the fields of 0.1 */
     int fd; /* 0: stderr */
     uni_progress_style style;
-    const char *const *metrics; /* names to show, then NULL; NULL: the first few numbers */
+    const char *const *metrics; /* to show; NULL-terminated; NULL: the first few numbers */
     bool quiet_lines; /* lines style: events only, no reports */
     /* Bar style: called on every tick for complete lines of other output to print above the bar
      * (the workers' logs); the text is valid until the next call. NULL: none. */
@@ -177,7 +178,7 @@ typedef struct uni_sink_mlflow_options {
     const char *tracking_token; /* NULL: MLFLOW_TRACKING_TOKEN */
     const char *experiment_name; /* NULL: MLFLOW_EXPERIMENT_NAME, otherwise the run's name */
     const char *experiment_id; /* NULL: MLFLOW_EXPERIMENT_ID */
-    const uni_value *tags; /* dictionary of strings or NULL; borrowed until the sink is freed */
+    const uni_value *tags; /* dictionary of strings, or NULL */
     bool save_artifact; /* copy the checkpoints as artifacts (file store) or upload them (server) */
     int rank; /* default 0 */
 } uni_sink_mlflow_options;

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import pty
-import select
 import shutil
 import signal
 import subprocess
@@ -15,6 +14,8 @@ import sys
 import tempfile
 import time
 import unittest
+
+from terminal import run_in_terminal
 
 UNISONO, FIXTURE, CLI_MD = (os.path.abspath(path) for path in sys.argv[1:4])
 os.umask(0o022)  # a run that others can write to is refused
@@ -531,22 +532,8 @@ class Looking(Base):
 
     def test_terminal_gets_colour_and_its_width(self):
         self.make_run("a-rather-long-name-of-an-experiment")
-        parent, child = pty.openpty()
-        import fcntl
-        import struct
-        import termios
-        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-        with subprocess.Popen([UNISONO, "ls"], env=self.environment, stdout=child, stderr=child) as process:
-            os.close(child)
-            text = b""
-            while select.select([parent], [], [], 20)[0]:
-                try:
-                    data = os.read(parent, 65536)
-                except OSError:
-                    break
-                text += data
-            self.assertEqual(process.wait(20), 0)
-        os.close(parent)
+        code, text = run_in_terminal([UNISONO, "ls"], 60, env=self.environment)
+        self.assertEqual(code, 0)
         self.assertIn(b"\033[", text)
         import re
         for line in re.sub(rb"\033\[[0-9;]*m", b"", text).decode().splitlines():

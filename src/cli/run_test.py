@@ -5,9 +5,7 @@ Usage: run_test.py UNISONO [TEST...]. The workers are sh scripts, so that nothin
 """
 import json
 import os
-import pty
 import re
-import select
 import shutil
 import signal
 import subprocess
@@ -15,6 +13,8 @@ import sys
 import tempfile
 import time
 import unittest
+
+from terminal import run_in_terminal
 
 os.umask(0o022)  # a run that others can write to is refused
 UNISONO = os.path.abspath(sys.argv[1])
@@ -380,24 +380,9 @@ class Signals(Base):
 
 class Terminal(Base):
     def test_bar_and_lines_share_the_terminal(self):
-        parent, child = pty.openpty()
-        import fcntl
-        import struct
-        import termios
-        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         script = 'for i in 1 2 3 4; do echo "line $i"; $U report loss=0.$i; sleep 0.15; done'
-        process = subprocess.Popen([UNISONO, "run", "-n", "2", "--name", "test", "--", "sh", "-c", script],
-                                   env=self.environment, stdin=child, stdout=child, stderr=child)
-        os.close(child)
-        text = b""
-        while select.select([parent], [], [], 20)[0]:
-            try:
-                data = os.read(parent, 65536)
-            except OSError:
-                break
-            text += data
-        self.assertEqual(process.wait(20), 0)
-        os.close(parent)
+        code, text = run_in_terminal([UNISONO, "run", "-n", "2", "--name", "test", "--", "sh", "-c", script], 80, env=self.environment)
+        self.assertEqual(code, 0)
         screen = play(text.decode())
         shown = [line for line in screen if re.search(r":[01] │ line \d", line)]
         self.assertEqual(len(shown), 8, "\n".join(screen))  # no line was painted over

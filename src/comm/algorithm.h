@@ -47,6 +47,8 @@ int uni__pull_step(uni_comm_request *request, uni_error *err);
 void uni__pull_fill(uni_comm_request *request, size_t window);
 /* Reduces a window over all ranks' inputs with the call's op. */
 void uni__pull_reduce(uni_comm_request *request, const uni__pull *pull);
+/* Copies a window of one segment of every rank into the output, in the order of the ranks. */
+void uni__pull_gather(uni_comm_request *request, const uni__pull *pull, int segment);
 
 /* The divisor of a reduction; 0 when the op does not divide. */
 double uni__divisor(const uni_comm_request *request);

@@ -119,7 +119,7 @@ static int reduce_in_place(uni_comm_request *request, uni_error *err)
         if (!from || !to)
             return uni__board_fail(request, UNI_ECORRUPT, err,
                                    "the board names memory of rank %d that does not exist: "
-                                   "somebody wrote over it",
+                                   "its memory was overwritten",
                                    m);
         in[m] = from + begin * size;
         out[m] = to + begin * size;

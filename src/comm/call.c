@@ -20,7 +20,7 @@ static int check_reduction(const uni__call *call, uni_error *err)
     const char *name = uni__kind_name(call->kind);
     if (call->op < UNI_COMM_SUM || call->op > UNI_COMM_MAX)
         return uni_error_set(err, UNI_EINVAL,
-                             "%s: %d is no reduction; use UNI_COMM_SUM, MEAN, MIN "
+                             "%s: %d is not a reduction; use UNI_COMM_SUM, MEAN, MIN "
                              "or MAX",
                              name, (int)call->op);
     if (uni__kernel_type(call->dtype) < 0)
@@ -46,7 +46,7 @@ int uni__call_check(const uni_comm *comm, const uni__call *call, uni_error *err)
     const char *name = uni__kind_name(call->kind);
     size_t size = uni_dtype_size(call->dtype), segments = uni__call_segments(call, comm->size);
     if (size == 0)
-        return uni_error_set(err, UNI_EDTYPE, "%s: %d is no dtype", name, (int)call->dtype);
+        return uni_error_set(err, UNI_EDTYPE, "%s: %d is not a dtype", name, (int)call->dtype);
     if (call->count > ((size_t)1 << 44) / size / segments)
         return uni_error_set(err, UNI_ELIMIT, "%s of %zu elements is more than can be addressed",
                              name, call->count);

@@ -71,7 +71,7 @@ static int read_in_place(uni_comm_request *request, uni_error *err)
         if (!views[m] && gives && whole > 0)
             return uni__board_fail(request, UNI_ECORRUPT, err,
                                    "the board names memory of rank %d that does not exist: "
-                                   "somebody wrote over it",
+                                   "its memory was overwritten",
                                    uni__lane_rank(request->lane, m));
     }
     request->algorithm->window(request, &(uni__pull){ views, bytes, 0, request->call.count });
@@ -142,4 +142,19 @@ void uni__pull_reduce(uni_comm_request *request, const uni__pull *pull)
     uni__reduce_many(request->comm->kernels, call->dtype, call->op, uni__divisor(request),
                      (const void *const *)pull->views, request->lane->members, &out, 1,
                      pull->count);
+}
+
+void uni__pull_gather(uni_comm_request *request, const uni__pull *pull, int segment)
+{
+    const uni__call *call = &request->call;
+    size_t size = uni_dtype_size(call->dtype), bytes = pull->count * size;
+    int n = request->lane->members;
+    /* Start with the next rank, so that the ranks do not all read the same memory at once. */
+    for (int i = 1; i <= n && bytes > 0; i++) {
+        int m = (request->lane->mine + i) % n;
+        const char *from = pull->views[m] + (size_t)segment * pull->stride;
+        char *to = (char *)call->out + ((size_t)m * call->count + pull->first) * size;
+        if (to != from)
+            request->comm->kernels->copy(to, from, bytes);
+    }
 }

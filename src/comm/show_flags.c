@@ -20,7 +20,7 @@ static int step(uni_comm_request *request, uni_error *err)
         if (!show->views[m] || !show->views[members + m])
             return uni__board_fail(request, UNI_ECORRUPT, err,
                                    "the board names memory of rank %d that does not exist: "
-                                   "somebody wrote over it",
+                                   "its memory was overwritten",
                                    m);
     }
     return 1;

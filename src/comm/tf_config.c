@@ -48,7 +48,7 @@ static int add_address(cluster *all, const char *address, uni_error *err)
 {
     const char *colon = address ? strrchr(address, ':') : NULL;
     if (!colon || colon == address || !isdigit((unsigned char)colon[1]))
-        return uni_error_set(err, UNI_EINVAL, "TF_CONFIG: \"%s\" is no address host:port",
+        return uni_error_set(err, UNI_EINVAL, "TF_CONFIG: \"%s\" is not an address host:port",
                              address ? address : "");
     size_t length = (size_t)(colon - address);
     if (!is_here(address, length) && !all->host) {
@@ -98,7 +98,7 @@ static int read_cluster(cluster *all, const uni_value *config, uni_error *err)
     const uni_value *jobs = uni_dict_get(config, "cluster"), *task = uni_dict_get(config, "task");
     const char *type = uni_dict_get_string(task, "type", "");
     if (!uni_value_is_number(uni_dict_get(task, "index")) && type[0])
-        return uni_error_set(err, UNI_EINVAL, "TF_CONFIG: the task's index is no number");
+        return uni_error_set(err, UNI_EINVAL, "TF_CONFIG: the task's index is not a number");
     int64_t index = uni_dict_get_int(task, "index", -1);
     all->rank = -1;
     if (uni_list_size(uni_dict_get(jobs, "ps")) > 0)

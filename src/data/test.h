@@ -15,6 +15,7 @@
 #include <unisono/data.h>
 #include "base/asserts.h"
 #include "base/file.h"
+#include "data/test_ids.h"
 
 /* Creates a directory for this test; test_dir_remove deletes it. */
 static inline char *test_dir(void)
@@ -42,14 +43,8 @@ static inline char *test_file(const char *dir, const char *name, const void *con
 /* One column, "id", from begin to end - 1. */
 static inline uni_table *ids_table(int64_t begin, int64_t end)
 {
-    uni_array *array = NULL;
     uni_table *table = NULL;
-    assert_ok(uni_array_new(&array, UNI_I64, 1, (const int64_t[]){ end - begin }, &failure));
-    for (int64_t i = begin; i < end; i++)
-        ((int64_t *)uni_array_data(array))[i - begin] = i;
-    assert_ok(uni_table_new(&table, end - begin, &failure));
-    assert_ok(uni_table_add_array(table, "id", array, &failure));
-    uni_array_unref(array);
+    assert_ok(test_ids_table(&table, begin, end - begin, &failure));
     return table;
 }
 

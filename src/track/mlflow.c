@@ -29,7 +29,7 @@
 
 typedef struct mlflow {
     char *uri, *token, *experiment_name, *experiment_id, *run_dir;
-    const uni_value *tags;
+    uni_value *tags;
     bool save_artifact;
     int rank;
     const uni__mlflow_store *store;
@@ -314,6 +314,7 @@ static void mlflow_free(void *self)
     free(m->experiment_name);
     free(m->experiment_id);
     free(m->run_dir);
+    uni_value_free(m->tags);
     free(m);
 }
 
@@ -344,7 +345,8 @@ int uni_sink_mlflow(uni_sink **out, const uni_sink_mlflow_options *options, uni_
     m->token = uni__sink_copy(options->tracking_token, &failed);
     m->experiment_name = uni__sink_copy(options->experiment_name, &failed);
     m->experiment_id = uni__sink_copy(options->experiment_id, &failed);
-    m->tags = options->tags;
+    m->tags = options->tags ? uni_value_copy(options->tags) : NULL;
+    failed |= options->tags && !m->tags;
     m->save_artifact = options->save_artifact;
     m->rank = options->rank;
     int status = failed ? uni_error_set(err, UNI_ENOMEM, "no memory for the MLflow sink")

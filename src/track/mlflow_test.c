@@ -60,17 +60,6 @@ static uni_sink *start(const char *run_dir, const uni_sink_mlflow_options *optio
     return sink;
 }
 
-static int try_give(uni_sink *sink, int64_t iteration, const char *rank_0, const char *rank_1,
-                    uni_error *failure)
-{
-    uni_value *values[2] = { rank_0 ? from_json(rank_0) : NULL, rank_1 ? from_json(rank_1) : NULL };
-    uni_reports reports = { iteration, 1, 2, (const uni_value *const *)values };
-    int status = sink->vtable->result(sink->self, &reports, failure);
-    uni_value_free(values[0]);
-    uni_value_free(values[1]);
-    return status;
-}
-
 static int finish(uni_sink *sink, int code, uni_error *failure)
 {
     uni_finish_info info = { .code = code, .message = "", .seconds = 2.5 };
@@ -98,10 +87,13 @@ static char *only_folder(const char *root)
 static void files_of_a_run(void **state)
 {
     uni_value *tags = from_json("{\"team\":\"a\",\"n\":3}");
-    uni_sink *sink =
-        start(*state, &(uni_sink_mlflow_options){ .tags = tags },
-              "{\"lr\":0.5,\"model\":{\"on\":true,\"off\":false,\"none\":null},\"s\":\"text\","
-              "\"list\":[1,2],\"bad key!/../x/\":1}");
+    uni_sink *sink = NULL;
+    MUST(uni_sink_mlflow(&sink, &(uni_sink_mlflow_options){ .tags = tags }, err));
+    uni_value_free(tags); /* the sink has a copy */
+    MUST(try_start(sink, *state,
+                   "{\"lr\":0.5,\"model\":{\"on\":true,\"off\":false,\"none\":null},"
+                   "\"s\":\"text\",\"list\":[1,2],\"bad key!/../x/\":1}",
+                   err));
     MUST(try_give(sink, 1,
                   "{\"loss\":0.5,\"eval\":{\"acc\":0.25},\"text\":\"x\",\"_timestamp\":5.5}",
                   "{\"loss\":9}", err));
@@ -144,7 +136,6 @@ static void files_of_a_run(void **state)
     has_line(run, "meta.yaml", "status: 3");
     has_line(run, "meta.yaml", "end_time: 1700000002750");
     uni_sink_free(sink);
-    uni_value_free(tags);
     free(experiment);
     free(root);
 }

@@ -225,6 +225,14 @@ static void forget_report(tensorboard *t)
     t->num_histograms = t->num_values = t->guess = 0;
 }
 
+static int add_event(tensorboard *t, Uni__Tb__Event *event, double time, int64_t step,
+                     uni_error *err)
+{
+    event->wall_time = time;
+    event->step = step;
+    return uni__event_file_add(&t->file, event, err);
+}
+
 static int write_summary(tensorboard *t, double time, int64_t step, uni_error *err)
 {
     Uni__Tb__Event event = UNI__TB__EVENT__INIT;
@@ -239,11 +247,9 @@ static int write_summary(tensorboard *t, double time, int64_t step, uni_error *e
         pointers[i] = &t->values[i];
     summary.n_value = t->num_values;
     summary.value = pointers;
-    event.wall_time = time;
-    event.step = step;
     event.what_case = UNI__TB__EVENT__WHAT_SUMMARY;
     event.summary = &summary;
-    return uni__event_file_add(&t->file, &event, err);
+    return add_event(t, &event, time, step, err);
 }
 
 static int write_restart(tensorboard *t, double time, int64_t step, uni_error *err)
@@ -251,11 +257,9 @@ static int write_restart(tensorboard *t, double time, int64_t step, uni_error *e
     Uni__Tb__Event event = UNI__TB__EVENT__INIT;
     Uni__Tb__SessionLog log = UNI__TB__SESSION_LOG__INIT;
     log.status = UNI__TB__SESSION_LOG__STATUS__START;
-    event.wall_time = time;
-    event.step = step;
     event.what_case = UNI__TB__EVENT__WHAT_SESSION_LOG;
     event.session_log = &log;
-    return uni__event_file_add(&t->file, &event, err);
+    return add_event(t, &event, time, step, err);
 }
 
 static int tensorboard_result(void *self, const uni_reports *reports, uni_error *err)

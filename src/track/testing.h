@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/msgpack.h"
 #include "track/results.h"
+#include "track/sink.h"
 
 #define MUST(expr)                                                                                 \
     do {                                                                                           \
@@ -86,6 +87,18 @@ static inline void add_json(uni__results_writer *writer, int attempt, int rank, 
     MUST(uni__results_writer_add(writer, attempt, rank, iteration, bytes, size, err));
     free(bytes);
     uni_value_free(value);
+}
+
+/* Gives a sink the reports of two ranks as JSON text; NULL: that rank did not report. */
+static inline int try_give(uni_sink *sink, int64_t iteration, const char *rank_0,
+                           const char *rank_1, uni_error *failure)
+{
+    uni_value *values[2] = { rank_0 ? from_json(rank_0) : NULL, rank_1 ? from_json(rank_1) : NULL };
+    uni_reports reports = { iteration, 1, 2, (const uni_value *const *)values };
+    int status = sink->vtable->result(sink->self, &reports, failure);
+    uni_value_free(values[0]);
+    uni_value_free(values[1]);
+    return status;
 }
 
 #endif

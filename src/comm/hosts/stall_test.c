@@ -139,6 +139,14 @@ static void test_idle(void **state)
     close_sides(sides);
 }
 
+/* One side names the loss after 5 to 10 s, and counts two that are late. */
+static void expect_loss(side *sides, uint64_t begun, const int *late)
+{
+    assert_in_range(look(sides, begun, 30, true, true), 5 * SECOND, 10 * SECOND);
+    assert_int_equal(*late, 2);
+    close_sides(sides);
+}
+
 /* The request is lost: the sender detects it. */
 static void test_lost_question(void **state)
 {
@@ -148,10 +156,7 @@ static void test_lost_question(void **state)
     assert_int_equal(look(sides, 10 * SECOND, 30, true, true), 0);
     begin(&sides[0], UNI__KIND_SEND, 100, 40 * SECOND);
     begin(&sides[0], UNI__KIND_RECV, 100, 40 * SECOND);
-    uint64_t found = look(sides, 40 * SECOND, 30, true, true);
-    assert_in_range(found, 5 * SECOND, 10 * SECOND);
-    assert_int_equal(sides[0].stall.pairs[1].late, 2);
-    close_sides(sides);
+    expect_loss(sides, 40 * SECOND, &sides[0].stall.pairs[1].late);
 }
 
 /* The answer is lost: the server detects it while it waits for the next request. */
@@ -164,10 +169,7 @@ static void test_lost_answer(void **state)
     begin(&sides[0], UNI__KIND_RECV, 100, 10 * SECOND);
     end(begin(&sides[1], UNI__KIND_SEND, 100, 11 * SECOND)); /* sent, and lost */
     begin(&sides[1], UNI__KIND_RECV, 100, 11 * SECOND);
-    uint64_t found = look(sides, 11 * SECOND, 30, true, true);
-    assert_in_range(found, 5 * SECOND, 10 * SECOND);
-    assert_int_equal(sides[1].stall.pairs[0].late, 2);
-    close_sides(sides);
+    expect_loss(sides, 11 * SECOND, &sides[1].stall.pairs[0].late);
 }
 
 /* A worker had waited for long, received its work, and computes for a minute: its earlier complaint

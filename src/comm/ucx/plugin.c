@@ -431,10 +431,12 @@ static int plugin_send_notes(void *context, const uni__carrier_note *note, char 
             memcpy(copy, note, sizeof *note);
         bool sent = uni__ucx_send(s, &s->notes, &head, r, copy ? copy : (const char *)note,
                                   sizeof *note, true);
-        if (copy && sent)
-            s->notes->sealed = copy;
-        if (!sent)
+        if (!sent) {
+            free(copy);
             return no_memory(why);
+        }
+        if (copy)
+            s->notes->sealed = copy;
     }
     for (int i = 0; i < PROGRESS && ucp_worker_progress(s->worker); i++)
         ;

@@ -30,15 +30,7 @@ static inline int uneven_block(void *self_, uni__reader *reader, int64_t block, 
 {
     const struct uneven *self = self_;
     int64_t begin = first_of(self, block), rows = first_of(self, block + 1) - begin;
-    uni_array *ids = NULL;
-    UNI_TRY(uni__reader_array(reader, &ids, UNI_I64, 1, &rows, err));
-    for (int64_t i = 0; i < rows; i++)
-        ((int64_t *)uni_array_data(ids))[i] = begin + i;
-    int status = uni_table_new(out, rows, err);
-    if (status == 0)
-        status = uni_table_add_array(*out, "id", ids, err);
-    uni_array_unref(ids);
-    return status;
+    return test_ids_table(out, begin, rows, err);
 }
 
 static inline void uneven_place(void *self_, int64_t index, uni__place *out)

@@ -4,32 +4,11 @@
  */
 #include "data/shared.h"
 #include "data/test.h"
+#include "data/test_ids.h"
 
 enum { ROWS = 1003, BLOCK = 47, EPOCHS = 3 };
 
-static int read_block(void *context, int64_t block, uni_table **out, uni_error *err)
-{
-    int64_t end = (block + 1) * BLOCK;
-    *out = ids_table(block * BLOCK, end < ROWS ? end : ROWS);
-    return 0;
-}
-
-static int open_stream(void *context, void **cursor, uni_error *err)
-{
-    *cursor = calloc(1, sizeof(int64_t));
-    return *cursor != NULL ? 0 : UNI_ENOMEM;
-}
-
-static int next_of_stream(void *context, void *cursor, uni_table **out, uni_error *err)
-{
-    int64_t *block = cursor;
-    return *block * BLOCK >= ROWS ? 0 : read_block(context, (*block)++, out, err) + 1;
-}
-
-static void close_stream(void *context, void *cursor)
-{
-    free(cursor);
-}
+static test_ids all_ids = { ROWS, BLOCK };
 
 /* Takes ownership of `from`. */
 static uni_dataset *shuffled(uni_dataset *from, int64_t buffer)
@@ -63,18 +42,10 @@ enum {
 static uni_dataset *open_kind(int kind)
 {
     uni_dataset *rows = NULL, *made = NULL;
-    uni_source_functions source = { .name = "ids" };
     if (kind == RANGE)
         assert_ok(uni_dataset_range(&rows, ROWS, &failure));
     if (kind >= BLOCKS) {
-        if (kind >= STREAM) {
-            source.open = open_stream;
-            source.next = next_of_stream;
-            source.close = close_stream;
-        } else {
-            source.num_blocks = (ROWS + BLOCK - 1) / BLOCK;
-            source.read_block = read_block;
-        }
+        uni_source_functions source = test_ids_source(&all_ids, kind >= STREAM);
         assert_ok(uni_dataset_from_functions(&rows, &source, &failure));
         bool shuffles = kind == SHUFFLED_BLOCKS || kind == SHUFFLED_STREAM;
         return shuffles ? shuffled(rows, kind == SHUFFLED_STREAM ? 100 : 0) : rows;

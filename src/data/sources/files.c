@@ -216,6 +216,16 @@ void uni__place_of_file(const uni__files *files, int64_t index, uni__place *out)
     *out = (uni__place){ .file = file->path, .end = file->size, .rows = -1 };
 }
 
+int64_t uni__files_num_places(void *self)
+{
+    return (*(uni__files *const *)self)->count;
+}
+
+void uni__files_place(void *self, int64_t index, uni__place *out)
+{
+    uni__place_of_file(*(uni__files *const *)self, index, out);
+}
+
 /* Powers of two, so that a file that grows a little keeps its blocks. */
 static int64_t default_block(const uni__files *files)
 {

@@ -12,10 +12,10 @@
 #define STREAM_BYTES ((size_t)1 << 20)
 
 typedef struct lines {
+    uni__files *files; /* first: uni__files_place */
     uni__source_class class_; /* with the format's name */
     const uni__lines_format *kind;
     void *format;
-    uni__files *files;
     uni_table *schema;
     uni__block *blocks;
     int64_t num_blocks;
@@ -83,18 +83,25 @@ int uni__lines_head(const uni__files *files, size_t want, char **text, size_t *s
 
 /* ---- byte ranges ---- */
 
-static int read_text(const lines *self, uni__reader *reader, int64_t block, const char **text,
-                     size_t *size, uni__lines_place *place, uni_error *err)
+struct text {
+    uni__lines_place place;
+    const char *data;
+    size_t size;
+};
+
+static int read_text(const lines *self, uni__reader *reader, int64_t block, struct text *out,
+                     uni_error *err)
 {
     char *begin = NULL;
     const uni__block *range = &self->blocks[block];
-    *place = (uni__lines_place){ .path = self->files->items[range->file].path,
-                                 .files = self->files,
-                                 .file = range->file };
-    UNI_TRY(uni__files_read_lines(self->files, range, reader, &begin, size, &place->offset, err));
-    *text = begin;
+    *out = (struct text){ .place = { .path = self->files->items[range->file].path,
+                                     .files = self->files,
+                                     .file = range->file } };
+    UNI_TRY(uni__files_read_lines(self->files, range, reader, &begin, &out->size,
+                                  &out->place.offset, err));
+    out->data = begin;
     if (range->begin == 0)
-        pass_mark(text, size);
+        pass_mark(&out->data, &out->size);
     return 0;
 }
 
@@ -102,22 +109,19 @@ static int read_block(void *self_, uni__reader *reader, int64_t block, uni_table
                       uni_error *err)
 {
     lines *self = self_;
-    uni__lines_place place;
-    const char *text = NULL;
-    size_t size = 0;
-    UNI_TRY(read_text(self, reader, block, &text, &size, &place, err));
-    return self->kind->parse(self->format, reader, self->schema, &place, text, size, out, err);
+    struct text text;
+    UNI_TRY(read_text(self, reader, block, &text, err));
+    return self->kind->parse(self->format, reader, self->schema, &text.place, text.data, text.size,
+                             out, err);
 }
 
 static int count_block(void *self_, uni__reader *reader, int64_t block, int64_t *out,
                        uni_error *err)
 {
     lines *self = self_;
-    uni__lines_place place;
-    const char *text = NULL;
-    size_t size = 0;
-    UNI_TRY(read_text(self, reader, block, &text, &size, &place, err));
-    *out = self->kind->count(self->format, text, size);
+    struct text text;
+    UNI_TRY(read_text(self, reader, block, &text, err));
+    *out = self->kind->count(self->format, text.data, text.size);
     return 0;
 }
 
@@ -160,16 +164,6 @@ static int stream_next(void *self_, void *cursor_, uni__reader *reader, uni_tabl
     return 1;
 }
 
-static int64_t num_files(void *self)
-{
-    return ((lines *)self)->files->count;
-}
-
-static void file_place(void *self_, int64_t index, uni__place *out)
-{
-    uni__place_of_file(((lines *)self_)->files, index, out);
-}
-
 /* ---- constructors ---- */
 
 static void lines_free(void *self_)
@@ -207,8 +201,8 @@ int uni__lines_dataset(uni_dataset **out, const uni__lines_format *kind, void *f
         self->class_.stream_next = stream_next;
         self->class_.stream_close = uni__file_cursor_free;
         self->class_.stream_files = uni__file_cursor_choose;
-        self->class_.num_places = num_files;
-        self->class_.place = file_place;
+        self->class_.num_places = uni__files_num_places;
+        self->class_.place = uni__files_place;
     } else {
         self->class_.read_block = read_block;
         self->class_.count_block = count_block;

@@ -53,6 +53,9 @@ typedef struct uni__place {
 /* files.c: location of a block, and of a whole file. */
 void uni__place_of_block(const uni__files *files, const uni__block *block, uni__place *out);
 void uni__place_of_file(const uni__files *files, int64_t index, uni__place *out);
+/* num_places and place of a source that reads whole files. Its object begins with its files. */
+int64_t uni__files_num_places(void *self);
+void uni__files_place(void *self, int64_t index, uni__place *out);
 
 typedef struct uni__source_class {
     const char *name; /* "csv" */

@@ -28,9 +28,9 @@
 #define MAX_COMPRESSED ((int64_t)64 << 20) /* limit of a record, to which a few bytes may expand */
 
 typedef struct tfrecord {
+    uni__files *files; /* first: uni__files_place */
     uni__source_class class_;
     bool raw;
-    uni__files *files;
     uni_table *schema;
     uni__block *blocks;
     int64_t num_blocks;
@@ -243,16 +243,6 @@ static int stream_next(void *self_, void *cursor_, uni__reader *reader, uni_tabl
     }
 }
 
-static int64_t num_files(void *self)
-{
-    return ((tfrecord *)self)->files->count;
-}
-
-static void file_place(void *self_, int64_t index, uni__place *out)
-{
-    uni__place_of_file(((tfrecord *)self_)->files, index, out);
-}
-
 /* ---- constructors ---- */
 
 static void tfrecord_free(void *self_)
@@ -378,8 +368,8 @@ int uni_dataset_read_tfrecords(uni_dataset **out, int num_paths, const char *con
         self->class_.stream_next = stream_next;
         self->class_.stream_close = stream_close;
         self->class_.stream_files = uni__file_cursor_choose;
-        self->class_.num_places = num_files;
-        self->class_.place = file_place;
+        self->class_.num_places = uni__files_num_places;
+        self->class_.place = uni__files_place;
     } else {
         self->class_.read_block = read_block;
         self->class_.count_block = count_block;

@@ -81,24 +81,30 @@ static inline bool read_varint(struct span *span, uint64_t *out)
     return false;
 }
 
-/* Reads one field: its number and wire type; for wire type 2 (length) also its contents. Skips
- * others; *inside is what was skipped. */
-static inline bool read_field(struct span *span, uint64_t *number, int *wire, struct span *inside)
+struct field {
+    uint64_t number;
+    int wire;
+    struct span inside; /* the contents, without the length of wire type 2 */
+};
+
+/* false at the end of the message, and with *corrupt set also when the field is malformed. */
+static inline bool next_field(struct span *span, struct field *field, bool *corrupt)
 {
-    uint64_t tag, size;
+    uint64_t tag, size = 0;
+    if (span->at >= span->end)
+        return false;
+    *corrupt = true;
     if (!read_varint(span, &tag))
         return false;
-    *number = tag >> 3;
-    *wire = (int)(tag & 7);
-    inside->at = span->at;
-    switch (*wire) {
+    *field = (struct field){ tag >> 3, (int)(tag & 7), { span->at, span->at } };
+    switch (field->wire) {
     case 0:
         if (!read_varint(span, &size))
             return false;
         break;
     case 1:
     case 5:
-        size = *wire == 1 ? 8 : 4;
+        size = field->wire == 1 ? 8 : 4;
         if ((uint64_t)(span->end - span->at) < size)
             return false;
         span->at += size;
@@ -106,14 +112,15 @@ static inline bool read_field(struct span *span, uint64_t *number, int *wire, st
     case 2:
         if (!read_varint(span, &size) || (uint64_t)(span->end - span->at) < size)
             return false;
-        inside->at = span->at;
+        field->inside.at = span->at;
         span->at += size;
         break;
     default:
         return false;
     }
-    inside->end = span->at;
-    return *number > 0;
+    field->inside.end = span->at;
+    *corrupt = field->number == 0;
+    return !*corrupt;
 }
 
 /* Returns -1 if the data is corrupt. */
@@ -135,21 +142,19 @@ static int64_t count_varints(struct span span)
 static int64_t count_values(uni__feature_kind kind, struct span list)
 {
     int64_t count = 0;
-    uint64_t number;
-    int wire;
-    struct span inside;
-    while (list.at < list.end) {
-        if (!read_field(&list, &number, &wire, &inside))
-            return -1;
-        if (number != 1)
+    struct field field;
+    bool corrupt = false;
+    while (next_field(&list, &field, &corrupt)) {
+        struct span inside = field.inside;
+        if (field.number != 1)
             continue;
         if (kind == UNI__FEATURE_BYTES) {
-            if (wire != 2)
+            if (field.wire != 2)
                 return -1;
             count++;
-        } else if (wire == (kind == UNI__FEATURE_FLOAT ? 5 : 0)) {
+        } else if (field.wire == (kind == UNI__FEATURE_FLOAT ? 5 : 0)) {
             count++;
-        } else if (wire != 2) {
+        } else if (field.wire != 2) {
             return -1;
         } else if (kind == UNI__FEATURE_FLOAT) {
             if ((inside.end - inside.at) % 4 != 0)
@@ -162,113 +167,103 @@ static int64_t count_values(uni__feature_kind kind, struct span list)
             count += values;
         }
     }
-    return count;
+    return corrupt ? -1 : count;
 }
 
 /* A Feature message: the last list wins, as protobuf defines for a oneof. */
 static bool read_feature(struct span span, uni__feature *feature)
 {
-    uint64_t number;
-    int wire;
-    struct span inside;
-    while (span.at < span.end) {
-        if (!read_field(&span, &number, &wire, &inside))
-            return false;
-        if (number > 3 || wire != 2)
+    struct field field;
+    bool corrupt = false;
+    while (next_field(&span, &field, &corrupt)) {
+        if (field.number > 3 || field.wire != 2)
             continue;
-        feature->kind = (uni__feature_kind)number;
-        feature->list = inside.at;
-        feature->list_size = (size_t)(inside.end - inside.at);
-        feature->count = count_values(feature->kind, inside);
+        feature->kind = (uni__feature_kind)field.number;
+        feature->list = field.inside.at;
+        feature->list_size = (size_t)(field.inside.end - field.inside.at);
+        feature->count = count_values(feature->kind, field.inside);
         if (feature->count < 0)
             return false;
     }
-    return true;
+    return !corrupt;
 }
 
 static bool read_entry(struct span span, uni__feature *feature)
 {
-    uint64_t number;
-    int wire;
-    struct span inside;
+    struct field field;
+    bool corrupt = false;
     *feature = (uni__feature){ .name = "" };
-    while (span.at < span.end) {
-        if (!read_field(&span, &number, &wire, &inside))
-            return false;
-        if (number == 1 && wire == 2) {
-            feature->name = (const char *)inside.at;
-            feature->name_size = (size_t)(inside.end - inside.at);
-        } else if (number == 2 && wire == 2 && !read_feature(inside, feature)) {
+    while (next_field(&span, &field, &corrupt)) {
+        if (field.number == 1 && field.wire == 2) {
+            feature->name = (const char *)field.inside.at;
+            feature->name_size = (size_t)(field.inside.end - field.inside.at);
+        } else if (field.number == 2 && field.wire == 2 && !read_feature(field.inside, feature)) {
             return false;
         }
     }
-    return true;
+    return !corrupt;
 }
 
 int uni__example_next(uni__example *example, uni__feature *feature)
 {
-    uint64_t number;
-    int wire;
-    struct span inside;
+    struct field field;
+    bool corrupt = false;
     for (;;) {
         struct span map = { example->map_at, example->map_end };
-        while (map.at < map.end) {
-            if (!read_field(&map, &number, &wire, &inside))
-                return -1;
+        while (next_field(&map, &field, &corrupt)) {
             example->map_at = map.at;
-            if (number == 1 && wire == 2)
-                return read_entry(inside, feature) ? 1 : -1;
+            if (field.number == 1 && field.wire == 2)
+                return read_entry(field.inside, feature) ? 1 : -1;
         }
         struct span rest = { example->at, example->end };
-        if (rest.at >= rest.end)
-            return 0;
-        if (!read_field(&rest, &number, &wire, &inside))
-            return -1;
+        if (corrupt || !next_field(&rest, &field, &corrupt))
+            return corrupt ? -1 : 0;
         example->at = rest.at;
-        if (number == 1 && wire == 2) {
-            example->map_at = inside.at;
-            example->map_end = inside.end;
+        if (field.number == 1 && field.wire == 2) {
+            example->map_at = field.inside.at;
+            example->map_end = field.inside.end;
         }
     }
 }
 
+/* The next value, or packed values, of a feature's list, which was checked before. */
+static bool next_values(struct span *list, struct span *values)
+{
+    struct field field;
+    bool corrupt = false;
+    do {
+        if (!next_field(list, &field, &corrupt))
+            return false;
+    } while (field.number != 1);
+    *values = field.inside;
+    return true;
+}
+
 void uni__feature_floats(const uni__feature *feature, float *out)
 {
-    struct span list = { feature->list, feature->list + feature->list_size }, inside;
-    uint64_t number;
-    int wire;
-    while (list.at < list.end && read_field(&list, &number, &wire, &inside)) {
-        size_t size = (size_t)(inside.end - inside.at);
-        if (number != 1)
-            continue;
-        memcpy(out, inside.at, size); /* little-endian, like all supported platforms */
+    struct span list = { feature->list, feature->list + feature->list_size }, values;
+    while (next_values(&list, &values)) {
+        size_t size = (size_t)(values.end - values.at);
+        memcpy(out, values.at, size); /* little-endian, like all supported platforms */
         out += size / 4;
     }
 }
 
 void uni__feature_ints(const uni__feature *feature, int64_t *out)
 {
-    struct span list = { feature->list, feature->list + feature->list_size }, inside;
-    uint64_t number, value;
-    int wire;
-    while (list.at < list.end && read_field(&list, &number, &wire, &inside)) {
-        if (number != 1)
-            continue;
-        while (inside.at < inside.end && read_varint(&inside, &value))
+    struct span list = { feature->list, feature->list + feature->list_size }, values;
+    uint64_t value;
+    while (next_values(&list, &values))
+        while (values.at < values.end && read_varint(&values, &value))
             *out++ = (int64_t)value;
-    }
 }
 
 const uint8_t *uni__feature_bytes(const uni__feature *feature, size_t *size)
 {
-    struct span list = { feature->list, feature->list + feature->list_size }, inside;
-    uint64_t number;
-    int wire;
-    while (list.at < list.end && read_field(&list, &number, &wire, &inside))
-        if (number == 1) {
-            *size = (size_t)(inside.end - inside.at);
-            return inside.at;
-        }
+    struct span list = { feature->list, feature->list + feature->list_size }, values;
     *size = 0;
-    return (const uint8_t *)"";
+    if (!next_values(&list, &values))
+        return (const uint8_t *)"";
+    *size = (size_t)(values.end - values.at);
+    return values.at;
 }

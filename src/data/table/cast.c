@@ -69,6 +69,22 @@ static size_t to_wide(__int128 *restrict out, const void *from, uni_dtype dtype,
     }
 }
 
+/* Stores integers; a value that does not fit becomes 0 and is counted. */
+#define STORE(id, type, fits_expression)                                                           \
+    case UNI_##id: {                                                                               \
+        type *out = to;                                                                            \
+        size_t unfit = 0;                                                                          \
+        if (UNI_##id == UNI_B8) {                                                                  \
+            LOOP(in[i] != 0);                                                                      \
+        }                                                                                          \
+        for (size_t i = 0; i < count; i++) {                                                       \
+            bool fits = (fits_expression);                                                         \
+            out[i] = fits ? (type)in[i] : 0;                                                       \
+            unfit += !fits;                                                                        \
+        }                                                                                          \
+        return unfit;                                                                              \
+    }
+
 /* NOLINTNEXTLINE(readability-function-size): one case a type */
 static size_t from_doubles(void *to, uni_dtype dtype, const double *restrict in, size_t count)
 {
@@ -81,20 +97,7 @@ static size_t from_doubles(void *to, uni_dtype dtype, const double *restrict in,
         double *out = to;
         LOOP(in[i]);
     }
-#define CASE(id, type, low, high)                                                                  \
-    case UNI_##id: {                                                                               \
-        type *out = to;                                                                            \
-        if (UNI_##id == UNI_B8) {                                                                  \
-            LOOP(in[i] != 0);                                                                      \
-        }                                                                                          \
-        size_t unfit = 0;                                                                          \
-        for (size_t i = 0; i < count; i++) {                                                       \
-            bool fits = FITS(in[i], low, high);                                                    \
-            out[i] = fits ? (type)in[i] : 0;                                                       \
-            unfit += !fits;                                                                        \
-        }                                                                                          \
-        return unfit;                                                                              \
-    }
+#define CASE(id, type, low, high) STORE(id, type, FITS(in[i], low, high))
         INTEGERS(CASE)
 #undef CASE
     default:
@@ -107,18 +110,7 @@ static size_t from_wide(void *to, uni_dtype dtype, const __int128 *restrict in, 
 {
     switch (dtype) {
 #define CASE(id, type, low, high)                                                                  \
-    case UNI_##id: {                                                                               \
-        type *out = to;                                                                            \
-        if (UNI_##id == UNI_B8) {                                                                  \
-            LOOP(in[i] != 0);                                                                      \
-        }                                                                                          \
-        size_t unfit = 0;                                                                          \
-        for (size_t i = 0; i < count; i++) {                                                       \
-            out[i] = (type)in[i];                                                                  \
-            unfit += in[i] > (__int128)(high) || in[i] < (__int128)(low);                          \
-        }                                                                                          \
-        return unfit;                                                                              \
-    }
+    STORE(id, type, in[i] >= (__int128)(low) && in[i] <= (__int128)(high))
         INTEGERS(CASE)
 #undef CASE
     default:
@@ -156,7 +148,7 @@ static int refuse(const char *from, uni_dtype from_dtype, uni_dtype to_dtype, si
     double value = uni__element(from, from_dtype, i);
     if (isnan(value))
         return uni_error_set(err, UNI_EDTYPE,
-                             "NaN is no value of %s: fill what is missing first (SimpleImputer)",
+                             "NaN is not a value of %s: fill what is missing first (SimpleImputer)",
                              uni_dtype_name(to_dtype));
     return uni_error_set(err, UNI_EDTYPE, "%s cannot hold %.15g; take a wider type",
                          uni_dtype_name(to_dtype), value);

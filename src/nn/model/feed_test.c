@@ -9,6 +9,7 @@
 #include <unisono/nn_dataset.h>
 #include "nn/shared.h"
 #include "data/shared.h"
+#include "data/test_ids.h"
 #include "nn/model/testing.h"
 
 enum { ROWS = 1003, BATCH = 32, EPOCHS = 4, BLOCK = 47 };
@@ -22,54 +23,13 @@ static uni_dataset *open_ids(void)
     return shuffled;
 }
 
-/* Block `block` of the ids; the last one is smaller. */
-static int block_of_ids(void *context, int64_t block, uni_table **out, uni_error *err)
-{
-    int64_t begin = block * BLOCK, rows = ROWS - begin < BLOCK ? ROWS - begin : BLOCK;
-    uni_array *ids = NULL;
-    UNI_TRY(uni_array_new(&ids, UNI_I64, 1, &rows, err));
-    for (int64_t i = 0; i < rows; i++)
-        ((int64_t *)uni_array_data(ids))[i] = begin + i;
-    int status = uni_table_new(out, rows, err);
-    if (status == 0)
-        status = uni_table_add_array(*out, "id", ids, err);
-    uni_array_unref(ids);
-    return status;
-}
-
-static int open_stream(void *context, void **cursor, uni_error *err)
-{
-    *cursor = calloc(1, sizeof(int64_t));
-    return *cursor != NULL ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory");
-}
-
-static int next_of_stream(void *context, void *cursor, uni_table **out, uni_error *err)
-{
-    int64_t *block = cursor;
-    if (*block * BLOCK >= ROWS)
-        return 0;
-    UNI_TRY(block_of_ids(context, (*block)++, out, err));
-    return 1;
-}
-
-static void close_stream(void *context, void *cursor)
-{
-    free(cursor);
-}
+static test_ids all_ids = { ROWS, BLOCK };
 
 /* The same ids in the block and the stream order, shuffled. */
 static uni_dataset *open_source(bool stream)
 {
     uni_dataset *ids = NULL, *shuffled = NULL;
-    uni_source_functions source = { .name = "ids" };
-    if (stream) {
-        source.open = open_stream;
-        source.next = next_of_stream;
-        source.close = close_stream;
-    } else {
-        source.num_blocks = (ROWS + BLOCK - 1) / BLOCK;
-        source.read_block = block_of_ids;
-    }
+    uni_source_functions source = test_ids_source(&all_ids, stream);
     OK(uni_dataset_from_functions(&ids, &source, err));
     OK(uni_dataset_shuffle(&shuffled, ids, stream ? 100 : 0, 11, err));
     uni_dataset_unref(ids);
