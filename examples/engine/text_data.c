@@ -168,7 +168,7 @@ static uni_layer *sentence_layer(const text_set *texts, uni_error *err)
         sentence = uni_layer_sentence_embedding(
             128,
             UNI_OPTIONS(uni_sentence_options, .vocabulary = vocabulary + 2, /* after "" and [UNK] */
-                        .vocabulary_size = count - 2));
+                        .num_vocabulary = count - 2));
     }
     uni_layer_free(words);
     return sentence;

@@ -20,7 +20,7 @@ extern "C" {
  * the call. */
 typedef struct uni_logs {
     size_t count;
-    const char *const *names;
+    const char *const *names; /* of each number */
     const double *values;
 } uni_logs;
 /* NaN when there is no such name. */

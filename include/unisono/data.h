@@ -110,9 +110,9 @@ typedef struct uni_csv_options {
     const uni_field *types; /* given types (name, kind, dtype); all others are inferred */
     int num_types;
     uni_dtype float_dtype; /* for inferred numbers with a decimal point; default UNI_F64 */
-    /* Missing values in number columns. Default: those of pandas: "", #N/A, #N/A N/A, #NA,
-     * -1.#IND, -1.#QNAN, -NaN, -nan, 1.#IND, 1.#QNAN, <NA>, N/A, NA, NULL, NaN, None, n/a, nan,
-     * null. */
+    /* Missing values in number columns, NULL-terminated. Default: those of pandas: "", #N/A,
+     * #N/A N/A, #NA, -1.#IND, -1.#QNAN, -NaN, -nan, 1.#IND, 1.#QNAN, <NA>, N/A, NA, NULL,
+     * NaN, None, n/a, nan, null. */
     const char *const *null_values;
     bool default_nulls; /* add null_values to the default ones */
     int64_t block_bytes; /* 0: chosen from the size of the files */
@@ -209,9 +209,10 @@ UNI_API UNI_MUST_USE int uni_dataset_flat_map(uni_dataset **out, uni_dataset *fr
                                               uni_row_flat_map function, void *context,
                                               uni_error *err);
 
-/* Columns. names are NULL-terminated. A missing name is UNI_ENOTFOUND immediately. */
+/* Columns; names are NULL-terminated. A missing name is UNI_ENOTFOUND immediately. */
 UNI_API UNI_MUST_USE int uni_dataset_select(uni_dataset **out, uni_dataset *from,
                                             const char *const *names, uni_error *err);
+/* All but these; names are NULL-terminated. */
 UNI_API UNI_MUST_USE int uni_dataset_drop(uni_dataset **out, uni_dataset *from,
                                           const char *const *names, uni_error *err);
 UNI_API UNI_MUST_USE int uni_dataset_rename(uni_dataset **out, uni_dataset *from, const char *name,
@@ -221,7 +222,7 @@ UNI_API UNI_MUST_USE int uni_dataset_rename(uni_dataset **out, uni_dataset *from
 UNI_API UNI_MUST_USE int uni_dataset_cast(uni_dataset **out, uni_dataset *from, const char *column,
                                           uni_dtype dtype, uni_error *err);
 /* Joins number columns side by side into one of (rows, total width), at the position of the
- * first. */
+ * first; names are NULL-terminated. */
 UNI_API UNI_MUST_USE int uni_dataset_concat_columns(uni_dataset **out, uni_dataset *from,
                                                     const char *const *names, const char *new_name,
                                                     uni_dtype dtype, uni_error *err);

@@ -218,7 +218,7 @@ typedef struct uni_text_options {
     uni_text_output output;
     int64_t sequence_length; /* pad or cut to it; 0: the longest of the batch (int only) */
     const char *const *vocabulary; /* given instead of adapt; without "" and "[UNK]" */
-    size_t vocabulary_size;
+    size_t num_vocabulary;
 } uni_text_options;
 /* Text (batch) or (batch, 1) to numbers; 0 is padding, 1 out of vocabulary. */
 UNI_API uni_layer *uni_layer_text_vectorization(const uni_text_options *options);
@@ -237,7 +237,7 @@ typedef struct uni_sentence_options {
          * or hashed */
         vectors;
     const char *const *vocabulary;
-    size_t vocabulary_size;
+    size_t num_vocabulary;
     int64_t
         /* for words that are not known; 0: 1 (one vector for all of them); without vectors and
          * vocabulary 0: 20000 */

@@ -109,6 +109,7 @@ UNI_API uni_parameters *uni_model_parameters(const uni_model *model); /* NULL be
 UNI_API UNI_MUST_USE int uni_model_summary(char **out, const uni_model *model, uni_error *err);
 /* Forward of one input and one output; NULL with the error on the tape. */
 UNI_API uni_tensor *uni_model_call(uni_model *model, uni_tape *tape, uni_tensor *input);
+/* One tensor an input and an output of the model. */
 UNI_API int uni_model_call_n(uni_model *model, uni_tape *tape, uni_tensor *const *inputs,
                              uni_tensor **outputs);
 /* All regularisers of the weights plus what layers added on this tape: (). Never NULL unless the

@@ -37,7 +37,7 @@ extern "C" {
 
 typedef struct uni_dataset_columns {
     const char *const *x; /* required; NULL-terminated */
-    const char *const *y; /* NULL: none (predict) */
+    const char *const *y; /* NULL-terminated; NULL: none (predict) */
     const char *weights; /* NULL: none */
     uni_data_options data; /* batch_size, budget, shards ...; epochs and state are not looked at */
 } uni_dataset_columns;

@@ -99,7 +99,8 @@ typedef struct uni_trainer_options {
     size_t size; /* UNI_OPTIONS sets it; 0: the fields of 0.1 */
     /* From uni_main; .function needs this or worker_program, .program needs neither */
     uni_program *main;
-    /* argv of another program that runs functions by name (the Python package's) */
+    /* argv, NULL-terminated, of another program that runs functions by name (the Python
+     * package's) */
     const char *const *worker_program;
     int num_workers; /* default 1 */
     /* Parameter servers; default 0. With them there is one more process, the chief (rank 0, the
@@ -160,8 +161,6 @@ typedef struct uni_trainer_options {
     bool fresh_workers;
     /* Bytes per rank's log file; default 64 MiB; older lines go to rank_N.log.1 */
     uint64_t log_cap;
-    /* For what a run leaves open; borrowed while the trainer lives */
-    const uni_run_options *run_defaults;
 } uni_trainer_options;
 
 /* ---- trainer ---- */

@@ -168,7 +168,7 @@ typedef struct uni_tuner_options {
     size_t size; /* UNI_OPTIONS sets it; 0: the fields of 0.1 */
     /* what a trial runs */
     uni_program *main; /* from uni_main; .function needs this or worker_program */
-    const char *const *worker_program;
+    const char *const *worker_program; /* NULL-terminated, as in uni_trainer_options */
     const char *function;
     /* Or argv of any program, a list of strings; "{lr}" is replaced by that value of the config */
     const uni_value *program;
@@ -176,9 +176,9 @@ typedef struct uni_tuner_options {
     /* Per trial; default 1. With more, each trial is an ordinary run of a trainer */
     int num_workers;
     const char *backend; /* as in uni_trainer_options */
-    /* As in uni_trainer_options. Values whose names look like secrets (KEY, TOKEN, SECRET,
-     * PASSWORD, CREDENTIAL) are not written to the journal: uni_tuner_open takes them from its
-     * own environment. */
+    /* NULL-terminated, as in uni_trainer_options. Values whose names look like secrets (KEY,
+     * TOKEN, SECRET, PASSWORD, CREDENTIAL) are not written to the journal: uni_tuner_open takes
+     * them from its own environment. */
     const char *const *environment;
     const char *working_directory;
 
@@ -188,7 +188,7 @@ typedef struct uni_tuner_options {
     int num_samples; /* default 1; with a grid: how often it is repeated */
     const char *metric, *mode; /* a number in the reports (nested: "a/b"), and "min" or "max" */
     const uni_value *searcher; /* {"type": "random" (default) or "tpe", options...} */
-    const uni_tune_searcher *own_searcher; /* instead; borrowed while the tuner lives */
+    const uni_tune_searcher *own_searcher; /* instead */
     /* {"type": "fifo" (default), "asha", "median", "hyperband", "pbt", options...} */
     const uni_value *scheduler;
     /* {"training_iteration": 10, "accuracy": 0.98, "loss": {"below": 0.1}, "plateau": {...}} */
@@ -228,7 +228,8 @@ typedef struct uni_tuner_options {
 } uni_tuner_options;
 
 /* Checks everything that can be known now and creates the experiment's directory and journal.
- * Everything that options point to must outlive the tuner. */
+ * Options are copied, except for main, samplers, and what `self` and `context` point to: these
+ * must outlive the tuner. */
 UNI_API UNI_MUST_USE int uni_tuner_new(uni_tuner **out, const uni_tuner_options *options,
                                        uni_error *err);
 /* Continues an experiment. dir: a path, or NAME in options->storage_path (its newest). Only

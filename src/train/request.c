@@ -111,41 +111,6 @@ static int copy_start(uni__request *request, const uni_run_options *asked, uni_e
     return status < 0 ? uni_error_prefix(err, "cannot start from %s", asked->from_checkpoint) : 0;
 }
 
-uni_run_options uni__request_merge(const uni_run_options *asked, const uni_run_options *defaults)
-{
-    static const uni_run_options none = { 0 };
-    uni_run_options out = asked ? *asked : none;
-    if (!defaults)
-        return out;
-    if (!out.function && !out.program) {
-        out.function = defaults->function;
-        out.program = defaults->program;
-    }
-    if (!out.config)
-        out.config = defaults->config;
-    if (!out.attachment)
-        out.attachment = defaults->attachment;
-    if (!out.datasets)
-        out.datasets = defaults->datasets;
-    if (!out.num_sinks) {
-        out.sinks = defaults->sinks;
-        out.num_sinks = defaults->num_sinks;
-    }
-    if (!out.policy)
-        out.policy = defaults->policy;
-    if (!out.from_checkpoint && !out.from_dict) {
-        out.from_checkpoint = defaults->from_checkpoint;
-        out.from_dict = defaults->from_dict;
-    }
-    if (!out.time_limit)
-        out.time_limit = defaults->time_limit;
-    if (!out.progress_timeout)
-        out.progress_timeout = defaults->progress_timeout;
-    out.v1_checkpoints |= defaults->v1_checkpoints;
-    out.synchronous_checkpoints |= defaults->synchronous_checkpoints;
-    return out;
-}
-
 int uni__request_read(uni__request *request, const uni_run_options *asked, bool has_workers,
                       const uni_function *functions, uni_error *err)
 {

@@ -22,9 +22,6 @@ typedef struct uni__request {
     bool synchronous; /* report() returns when its checkpoint is complete */
 } uni__request;
 
-/* Field by field: what the run says, otherwise what the trainer's defaults say. Either may be
- * NULL. */
-uni_run_options uni__request_merge(const uni_run_options *asked, const uni_run_options *defaults);
 /* functions: those that workers know, or NULL when that is not known here. */
 int uni__request_read(uni__request *out, const uni_run_options *asked, bool has_workers,
                       const uni_function *functions, uni_error *err) UNI_MUST_USE;

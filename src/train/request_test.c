@@ -117,30 +117,6 @@ static void mistakes_are_named(void **state)
     uni_value_free(dict);
 }
 
-static void defaults_fill_what_is_open(void **state)
-{
-    const char *const argv[] = { "sh", NULL };
-    uni_value *config = uni_value_dict();
-    uni_run_options defaults = { .function = "train",
-                                 .config = config,
-                                 .time_limit = 5,
-                                 .from_checkpoint = "/a",
-                                 .v1_checkpoints = true };
-    uni_run_options merged = uni__request_merge(NULL, &defaults);
-    assert_string_equal(merged.function, "train");
-    assert_true(merged.time_limit == 5);
-    merged = uni__request_merge(&(uni_run_options){ .program = argv, .time_limit = 3 }, &defaults);
-    assert_null(merged.function); /* the default is not added to a program */
-    assert_ptr_equal(merged.program, argv);
-    assert_ptr_equal(merged.config, config);
-    assert_true(merged.time_limit == 3 && merged.v1_checkpoints);
-    merged = uni__request_merge(&(uni_run_options){ .from_dict = config }, &defaults);
-    assert_null(merged.from_checkpoint);
-    merged = uni__request_merge(NULL, NULL);
-    assert_null(merged.function);
-    uni_value_free(config);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -148,7 +124,6 @@ int main(void)
         cmocka_unit_test(a_program_is_found),
         cmocka_unit_test(a_dictionary_waits_in_memory),
         cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(defaults_fill_what_is_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

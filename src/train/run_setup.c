@@ -154,8 +154,8 @@ int uni__run_new(uni__run **out, uni_trainer *trainer, const uni_run_options *as
     run->created = uni__wall_seconds();
     run->consumed_by_caller = for_iterator;
     uni__cause_clear(&run->budget.before);
-    uni_run_options merged = uni__request_merge(asked, trainer->options.run_defaults);
-    asked = &merged;
+    static const uni_run_options none = { 0 };
+    asked = asked ? asked : &none;
     UNI_TRY_GOTO(uni__request_read(&run->request, asked, trainer->worker_argv != NULL,
                                    trainer->functions, err),
                  fail);

@@ -40,7 +40,7 @@ static int refuse_copies(const uni_trainer_options *options, uni_error *err)
 int uni_trainer_new(uni_trainer **out, const uni_trainer_options *options, uni_error *err)
 {
     *out = NULL;
-    UNI__OPTIONS(uni_trainer_options, options, run_defaults, err);
+    UNI__OPTIONS(uni_trainer_options, options, log_cap, err);
     UNI_TRY(refuse_copies(options, err));
     uni_trainer *trainer = calloc(1, sizeof *trainer);
     if (!trainer)

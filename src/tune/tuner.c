@@ -189,6 +189,7 @@ static int read_environment(uni_tuner *tuner, uni_error *err)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the environment");
     for (size_t i = 0; i < count; i++)
         tuner->environment[i] = uni_value_as_string(uni_list_get(tuner->variables, i), "");
+    tuner->asked.environment = NULL; /* the caller's */
     return 0;
 }
 
@@ -229,14 +230,52 @@ static int make_places(uni_tuner *tuner, uni_error *err)
     return status == 0 ? uni__keeper_new(&tuner->keeper, tuner->crew, spec->policy, err) : status;
 }
 
-static uni_tuner *new_tuner(const uni_tuner_options *options)
+/* A copy of a NULL-terminated list and its strings, in one piece of memory. */
+static const char *const *copy_strings(const char *const *list)
 {
-    uni_tuner *tuner = calloc(1, sizeof *tuner);
-    if (tuner && options)
-        tuner->asked = *options;
-    if (tuner)
-        tuner->begun_ns = uni__monotonic_ns();
-    return tuner;
+    size_t count = 0, bytes = 0;
+    for (; list[count]; count++)
+        bytes += strlen(list[count]) + 1;
+    const char **copy = malloc((count + 1) * sizeof *copy + bytes);
+    char *to = copy ? (char *)(copy + count + 1) : NULL;
+    for (size_t i = 0; copy && i < count; i++, to += strlen(to) + 1)
+        copy[i] = strcpy(to, list[i]);
+    if (copy)
+        copy[count] = NULL;
+    return copy;
+}
+
+/* The caller's options may go once the tuner is made. `environment` is read before that. */
+static int copy_asked(uni_tuner *tuner, const uni_tuner_options *options, uni_error *err)
+{
+    uni_tuner_options *asked = &tuner->asked;
+    *asked = (uni_tuner_options){ .main = options->main,
+                                  .environment = options->environment,
+                                  .samplers = options->samplers,
+                                  .handle_signals = options->handle_signals,
+                                  .progress = options->progress,
+                                  .context = options->context };
+    if (options->worker_program)
+        asked->worker_program = copy_strings(options->worker_program);
+    if (options->attachment)
+        asked->attachment = uni_value_copy(options->attachment);
+    if (options->own_searcher) {
+        tuner->own_searcher = *options->own_searcher;
+        asked->own_searcher = &tuner->own_searcher;
+    }
+    if (!asked->worker_program == !options->worker_program &&
+        !asked->attachment == !options->attachment)
+        return 0;
+    return uni_error_set(err, UNI_ENOMEM, "no memory for a tuner");
+}
+
+static int new_tuner(uni_tuner **out, const uni_tuner_options *options, uni_error *err)
+{
+    uni_tuner *tuner = *out = calloc(1, sizeof *tuner);
+    if (!tuner)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a tuner");
+    tuner->begun_ns = uni__monotonic_ns();
+    return copy_asked(tuner, options, err);
 }
 
 static int check_function(const uni_tuner *tuner, uni_error *err)
@@ -256,11 +295,10 @@ int uni_tuner_new(uni_tuner **out, const uni_tuner_options *options, uni_error *
     *out = NULL;
     UNI__OPTIONS(uni_tuner_options, options, context, err);
     int status;
-    uni_tuner *tuner = new_tuner(options);
-    if (!tuner)
-        return uni_error_set(err, UNI_ENOMEM, "no memory for a tuner");
+    uni_tuner *tuner = NULL;
     uni_tuner_options asked = *options;
     uni_value *spec = NULL, *record = NULL;
+    UNI_TRY_GOTO(new_tuner(&tuner, options, err), fail);
     while (!asked.has_seed && !(asked.seed & INT64_MAX))
         if (uni__random_system(&asked.seed, sizeof asked.seed) < 0)
             asked.seed = uni__monotonic_ns();
@@ -309,9 +347,8 @@ int uni_tuner_open(uni_tuner **out, const char *dir, const uni_tuner_options *op
         return uni_error_set(err, UNI_EINVAL,
                              "failed trials can be resumed or restarted, not both: give one of "
                              "UNI_RESUME_FAILED and UNI_RESTART_FAILED");
-    uni_tuner *tuner = new_tuner(options);
-    if (!tuner)
-        return uni_error_set(err, UNI_ENOMEM, "no memory for a tuner");
+    uni_tuner *tuner = NULL;
+    UNI_TRY_GOTO(new_tuner(&tuner, options, err), fail);
     uni__experiment *experiment = &tuner->results.experiment;
     UNI_TRY_GOTO(
         uni__experiment_find(dir, options ? options->storage_path : NULL, &tuner->dir, err), fail);
@@ -367,6 +404,8 @@ void uni_tuner_free(uni_tuner *tuner)
         uni__warn("%s could not be removed", tuner->staging);
     free(logs);
     free(tuner->places);
+    free((void *)tuner->asked.worker_program);
+    uni_value_free((uni_value *)tuner->asked.attachment);
     free(tuner->environment);
     uni_value_free(tuner->variables);
     free(tuner->queue);

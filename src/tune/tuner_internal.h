@@ -35,6 +35,7 @@ typedef struct uni__trial_place {
 struct uni_tuner {
     uni_tune_results results; /* first: uni_tuner_results gives it */
     uni_tuner_options asked; /* what a file cannot hold */
+    uni_tune_searcher own_searcher; /* asked.own_searcher, unless that is NULL */
     uni__tune_spec *spec; /* the rest, pointing into results.experiment.spec */
     char *storage, *dir, *staging;
     uni__commit *commit;

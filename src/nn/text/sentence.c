@@ -285,12 +285,12 @@ uni_layer *uni_layer_sentence_embedding(int64_t dim, const uni_sentence_options 
             "a sentence embedding has its words from vectors or from vocabulary, not from both");
     if (options->vectors != NULL && (self->path = strdup(options->vectors)) == NULL)
         uni_layer_fail(layer, UNI_ENOMEM, "no memory for the name of the word vectors");
-    if (options->vocabulary == NULL && options->vocabulary_size > 0)
+    if (options->vocabulary == NULL && options->num_vocabulary > 0)
         uni_layer_fail(layer, UNI_EINVAL,
-                       "a sentence embedding has a vocabulary_size but no vocabulary");
+                       "a sentence embedding has num_vocabulary but no vocabulary");
     uni_error err = { 0 };
     size_t words =
-        options->vectors == NULL && options->vocabulary != NULL ? options->vocabulary_size : 0;
+        options->vectors == NULL && options->vocabulary != NULL ? options->num_vocabulary : 0;
     for (size_t i = 0; err.code == 0 && i < words; i++) {
         const char *word = options->vocabulary[i];
         if (uni__vocabulary_find(&self->vocabulary, &tokenizer, word, strlen(word)) < 0 &&

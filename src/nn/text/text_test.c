@@ -157,7 +157,7 @@ static void test_vectorization_refuses(void **state)
     expect_layer_error(
         uni_layer_text_vectorization(&(uni_text_options){ .output = UNI_TEXT_COUNT }), "adapt it");
     expect_layer_error(uni_layer_text_vectorization(
-                           &(uni_text_options){ .vocabulary = twice, .vocabulary_size = 3 }),
+                           &(uni_text_options){ .vocabulary = twice, .num_vocabulary = 3 }),
                        "twice");
     expect_layer_error(
         uni_layer_text_vectorization(&(uni_text_options){ .no_split = true, .sequence_length = 4 }),
@@ -294,7 +294,7 @@ static void test_sentence_learns(void **state)
 {
     static const char *const words[] = { "fox", "dog" };
     uni_model *model = model_of(uni_layer_sentence_embedding(
-        3, &(uni_sentence_options){ .vocabulary = words, .vocabulary_size = 2, .buckets = 5 }));
+        3, &(uni_sentence_options){ .vocabulary = words, .num_vocabulary = 2, .buckets = 5 }));
     uni_parameters *store = uni_model_parameters(model);
     const uni_parameter *table = uni_parameters_at(store, 0);
     assert_int_equal(uni_parameter_info_of(table)->shape[0], 7);

@@ -380,7 +380,7 @@ const uni_layer_class uni__class_text_vectorization = { .name = "TextVectorizati
 
 uni_layer *uni_layer_text_vectorization(const uni_text_options *options)
 {
-    UNI__LAYER_OPTIONS(uni_text_options, options, vocabulary_size, &uni__class_text_vectorization);
+    UNI__LAYER_OPTIONS(uni_text_options, options, num_vocabulary, &uni__class_text_vectorization);
     uni_layer *layer = uni_layer_new(&uni__class_text_vectorization);
     if (layer == NULL)
         return NULL;
@@ -396,7 +396,7 @@ uni_layer *uni_layer_text_vectorization(const uni_text_options *options)
     self->sequence_length = options->sequence_length;
     uni__vectorization_check(layer);
     if (options->output > UNI_TEXT_TF_IDF)
-        uni_layer_fail(layer, UNI_EINVAL, "%d is no output of a TextVectorization layer",
+        uni_layer_fail(layer, UNI_EINVAL, "%d is not an output mode of a TextVectorization layer",
                        (int)options->output);
     else if (options->vocabulary != NULL && options->output == UNI_TEXT_TF_IDF)
         uni_layer_fail(
@@ -404,7 +404,7 @@ uni_layer *uni_layer_text_vectorization(const uni_text_options *options)
             "the tf_idf output learns its weights by adapt; a vocabulary alone is not enough");
     else if (options->vocabulary != NULL) {
         uni_error err = { 0 };
-        if (uni__text_set_vocabulary(layer, options->vocabulary_size, options->vocabulary, NULL,
+        if (uni__text_set_vocabulary(layer, options->num_vocabulary, options->vocabulary, NULL,
                                      &err) < 0)
             uni_layer_fail(layer, err.code, "%s", err.message);
     }
