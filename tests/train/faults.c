@@ -438,7 +438,8 @@ static void member_comes_too_late(uni_program *program)
     CHECK_OK(
         uni_trainer_fit(&result, trainer, &(uni_run_options){ .function = "leaves_early" }, &err),
         &err);
-    CHECK(scenario_ms() - uni_value_as_float(uni_result_info_of(result)->returned[0], 0) < 1000);
+    CHECK(scenario_ms() - uni_value_as_float(uni_result_info_of(result)->returned[0], 0) <
+          1000 * test_patience());
     CHECK(uni_result_info_of(result)->attempts == 1);
     uni_result_free(result);
     uni_trainer_free(trainer);

@@ -214,15 +214,15 @@ static void stop_criteria(uni_program *program)
     tuner =
         tune_fitted(program, "{\"function\": \"square\", \"space\": {\"x\": 0, \"epochs\": 500}, "
                              "\"stop\": {\"plateau\": {\"metric\": \"loss\", \"std\": 0.001}}}");
-    int64_t at = uni_trial_info_of(uni_tuner_results(tuner), 0)->iterations;
-    CHECK(at > 20 && at < 100);
+    /* The first n at which the last four of 1/n have a standard deviation of at most 0.001. */
+    CHECK(uni_trial_info_of(uni_tuner_results(tuner), 0)->iterations == 35);
     uni_tuner_free(tuner);
-    double begun = scenario_ms();
     tuner =
         tune_fitted(program, "{\"function\": \"square\", \"space\": {\"x\": 0, \"epochs\": 100000, "
                              "\"slow_ms\": 5}, \"num_samples\": -1, \"time_budget\": 0.5}");
-    CHECK(scenario_ms() - begun < 8000);
+    /* The budget ended it: no trial came near its end, which is after eight minutes. */
     CHECK(uni_tune_info_of(uni_tuner_results(tuner))->num_trials >= 1);
+    CHECK(total_iterations(uni_tuner_results(tuner)) < 50000);
     uni_tuner_free(tuner);
 }
 
@@ -283,13 +283,16 @@ static void pbt_hands_on(uni_program *program)
                  "\"perturbation_interval\": 3, \"mutations\": {\"x\": {\"$uniform\": [0, 1]}}}}");
     const uni_tune_results *results = uni_tuner_results(tuner);
     CHECK(uni_tune_count_status(results, UNI_TRIAL_TERMINATED) == 4);
-    int changed = 0;
-    static const double before[] = { 0, 1, 2, 9 };
+    double x[4];
     for (int64_t i = 0; i < 4; i++)
-        changed += uni_dict_get_float(uni_trial_info_of(results, i)->config, "x", -1) != before[i];
-    CHECK(changed >= 1);
-    /* The worst one took over from a better one. */
-    CHECK(uni_dict_get_float(uni_trial_info_of(results, 3)->config, "x", 9) < 3);
+        x[i] = uni_dict_get_float(uni_trial_info_of(results, i)->config, "x", -1);
+    /* The best one is never replaced. Each of the others keeps its value or has one that was made
+     * from the best one's: drawn from the mutation's range, or a multiple of 0. The worst one was
+     * always replaced. */
+    CHECK(x[0] == 0 && uni_trial_info_of(results, 0)->iterations == 12);
+    CHECK(x[1] >= 0 && x[1] <= 1);
+    CHECK(x[2] == 2 || (x[2] >= 0 && x[2] <= 1));
+    CHECK(x[3] >= 0 && x[3] <= 1);
     uni_tuner_free(tuner);
 }
 
@@ -302,12 +305,12 @@ static void tpe_learns(uni_program *program)
                  "\"epochs\": 1}, \"num_samples\": 60, \"metric\": \"loss\", \"mode\": \"min\", "
                  "\"seed\": 11, \"searcher\": {\"type\": \"tpe\"}, \"max_concurrent\": 1}");
     const uni_tune_results *results = uni_tuner_results(tuner);
-    double early = 0, late = 0;
-    for (int64_t i = 0; i < 10; i++) {
-        early += fabs(uni_dict_get_float(uni_trial_info_of(results, i)->config, "x", 0));
-        late += fabs(uni_dict_get_float(uni_trial_info_of(results, 50 + i)->config, "x", 0));
-    }
-    CHECK(late < early / 2);
+    /* Of the last 20, Optuna's TPE has 11 to 14 within 2 of the optimum (6 seeds); a random search
+     * has 11 or more once in ten thousand. */
+    int near = 0;
+    for (int64_t i = 40; i < 60; i++)
+        near += fabs(uni_dict_get_float(uni_trial_info_of(results, i)->config, "x", 10)) < 2;
+    CHECK(near >= 11);
     CHECK_OK(uni_tune_best(&best, results, NULL, NULL, UNI_SCOPE_LAST, &err), &err);
     CHECK(uni_trial_value(results, best, NULL, NULL, UNI_SCOPE_LAST) < 1.05);
     uni_tuner_free(tuner);
