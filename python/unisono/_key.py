@@ -18,7 +18,7 @@ def _read(path):
         status = os.fstat(file.fileno())
         key = file.read()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise PermissionError("%s must belong to you and be readable by nobody else (chmod 600)" % path)
+        raise PermissionError("%s must belong to you and not be readable by others (chmod 600)" % path)
     if len(key) != _SIZE:
         raise ValueError("%s is not a key of unisono; remove it to get a new one" % path)
     return key

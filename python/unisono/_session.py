@@ -220,7 +220,7 @@ def save_checkpoint(**state: Any) -> Any:
         if hasattr(score, "item"):
             score = state[attribute] = score.item()
         if isinstance(score, bool) or not isinstance(score, (int, float)):
-            raise ValueError("the CheckpointStrategy scores by %r, which is no number in this checkpoint: %r" % (attribute, score))
+            raise ValueError("the CheckpointStrategy scores by %r, which is not a number in this checkpoint: %r" % (attribute, score))
     if here.session.world_rank == 0:
         here.note_datasets()
         here.session.save_checkpoint(_codec.encode_dict(state))

@@ -17,8 +17,8 @@
 static int refuse_owner(const char *shown, uid_t owner, uni_error *err)
 {
     return uni_error_set(err, UNI_EPERMISSION,
-                         "refusing %s: it belongs to another user (uid %ld, you are %ld), who "
-                         "decides what is in it; use a name or a storage path of your own",
+                         "refusing %s: it belongs to another user (uid %ld, you are %ld) "
+                         "that decides what is in it; use a name or a storage path of your own",
                          shown, (long)owner, (long)geteuid());
 }
 

@@ -171,7 +171,7 @@ int uni__dict_encode(const uni_value *dict, void *out, size_t size, uni_error *e
 
 static int bad(uni_error *err, const char *what)
 {
-    return uni_error_set(err, UNI_EFORMAT, "the bytes are no encoded dictionary: %s", what);
+    return uni_error_set(err, UNI_EFORMAT, "the bytes are not an encoded dictionary: %s", what);
 }
 
 int uni__dict_header_check(const uni__dict_header *header, size_t head_size, uni_error *err)
@@ -246,7 +246,7 @@ static int read_array_entry(uni__cursor *cursor, array_entry *entry, uni_error *
     uni__token shape;
     UNI_TRY(uni__cursor_next(cursor, &shape, err));
     if (shape.type != UNI_TYPE_LIST || shape.size > UNI_MAX_DIMS)
-        return bad(err, "an array's shape is no list of at most 8 numbers");
+        return bad(err, "an array's shape is not a list of at most 8 numbers");
     entry->ndim = (int)shape.size;
     for (int i = 0; i < entry->ndim; i++)
         UNI_TRY(next_int(cursor, &entry->shape[i], err));
@@ -341,7 +341,7 @@ static int read_pairs(const uni__dict_source *source, uni__cursor *cursor, size_
         uni_value *value = NULL;
         UNI_TRY_GOTO(uni__cursor_next(cursor, &token, err), fail);
         if (token.type != UNI_TYPE_STRING || memchr(token.data, '\0', token.size)) {
-            status = bad(err, "a key is no text");
+            status = bad(err, "a key is not text");
             goto fail;
         }
         key = strndup(token.data, token.size);

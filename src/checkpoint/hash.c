@@ -176,7 +176,7 @@ int uni__check_file(const char *dir, const uni__manifest_file *file, bool conten
         return damaged(dir, file, "is missing", err);
     struct stat info;
     if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode))
-        status = damaged(dir, file, "is no file any more", err);
+        status = damaged(dir, file, "is not a file any more", err);
     else if ((uint64_t)info.st_size != file->size)
         status = damaged(dir, file, "has another size than when it was saved", err);
     if (status == 0 && contents) {

@@ -15,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-from terminal import run_in_terminal
+from terminal_fixture import run_in_terminal
 
 UNISONO, FIXTURE, CLI_MD = (os.path.abspath(path) for path in sys.argv[1:4])
 os.umask(0o022)  # a run that others can write to is refused

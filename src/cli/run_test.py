@@ -14,7 +14,7 @@ import tempfile
 import time
 import unittest
 
-from terminal import run_in_terminal
+from terminal_fixture import run_in_terminal
 
 os.umask(0o022)  # a run that others can write to is refused
 UNISONO = os.path.abspath(sys.argv[1])

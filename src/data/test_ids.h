@@ -1,5 +1,5 @@
-/* test_ids.h - a source with one column "id", 0 to rows - 1, in blocks that are read by number or as
- * a stream; for tests. */
+/* test_ids.h - a source with one column "id", 0 to rows - 1, in blocks that are read by number or
+ * as a stream; for tests. */
 #ifndef UNISONO_DATA_TEST_IDS_H
 #define UNISONO_DATA_TEST_IDS_H
 

@@ -8,7 +8,7 @@
  *
  * mpirun and srun carry it to their own output, which is a file that the controller reads
  * (logs/launcher.log). Inside a foreign mpirun the agents write it into files in the storage
- * instead. Nothing in it is secret; what it needs is that nobody else can write there. The first
+ * instead. Nothing in it is secret; but others must not be able to write there. The first
  * key of a rank counts. Any thread; one at a time per ring.
  */
 #ifndef UNISONO_GROUP_KEYRING_H

@@ -25,10 +25,12 @@ static int add_host(uni__host_slots **list, int *count, const char *name, size_t
                     uni_error *err)
 {
     if (length == 0 || length >= sizeof(*list)->name || name[0] == '-')
-        return uni_error_set(err, UNI_EINVAL, "\"%.*s\" is no host's name", (int)length, name);
+        return uni_error_set(err, UNI_EINVAL, "\"%.*s\" is not a valid host name", (int)length,
+                             name);
     for (size_t i = 0; i < length; i++)
         if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_", name[i]))
-            return uni_error_set(err, UNI_EINVAL, "\"%.*s\" is no host's name", (int)length, name);
+            return uni_error_set(err, UNI_EINVAL, "\"%.*s\" is not a valid host name", (int)length,
+                                 name);
     for (int i = 0; i < *count; i++)
         if (strlen((*list)[i].name) == length && strncmp((*list)[i].name, name, length) == 0)
             return uni_error_set(err, UNI_EINVAL, "host %.*s is named twice", (int)length, name);

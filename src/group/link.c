@@ -1,6 +1,6 @@
 /*
- * link.c - TCP connections whose two sides prove themselves, on libuv; the rules are in link.h, who
- * listens in listener.c.
+ * link.c - TCP connections whose two sides prove themselves, on libuv; the rules are in link.h,
+ * the listening side is in listener.c.
  *
  * A link owns its handle; libuv lets go of it in a later round, so a closed link lives on until
  * then. A write in flight holds the bytes that it sends; what is packed meanwhile waits in the
@@ -312,7 +312,7 @@ void uni__link_begin(uni__link *link)
         flush(link);
 }
 
-/* At every tick: who has not proved itself in time is turned away. */
+/* At every tick: closes connections that did not prove themselves in time. */
 void uni__links_press_proofs(uni__group *group, uint64_t now)
 {
     for (uni__link *link = group->links, *next; link; link = next) {

@@ -6,8 +6,9 @@
  * leaves in one write before the loop sleeps. A connection that does not greet within a second is
  * closed, and so is one whose agent is not announced within ten. Of those that are not proved yet a
  * few are kept for each address, the oldest of an address goes first, and when there are too many
- * altogether the address with the most of them loses its oldest: a flood from one address costs
- * nobody else a place. A link was heard when a frame of it was authenticated, not when bytes came.
+ * altogether the address with the most of them loses its oldest: a flood from one address does
+ * not cost others their places. A link was heard when a frame of it was authenticated, not when
+ * bytes came.
  */
 #ifndef UNISONO_GROUP_LINK_H
 #define UNISONO_GROUP_LINK_H
@@ -22,10 +23,10 @@ typedef struct uni__link_events {
     /* Both sides are proved. */
     void (*ready)(void *context, uni__link *link);
     void (*frame)(void *context, uni__link *link, int type, const uint8_t *payload, size_t size);
-    /* Its end, whoever ended it but uni__link_close. The link is gone when this returns. */
+    /* Its end, except by uni__link_close. The link is gone when this returns. */
     void (*closed)(void *context, uni__link *link, const char *why);
     void (*written)(void *context, uni__link *link); /* may be NULL: nothing is queued any more */
-    /* Listener only: somebody was turned away before it was ready. */
+    /* Listener only: a connection was turned away before it was ready. */
     void (*refused)(void *context, const char *address, const char *why);
     /* Listener only: a greeting waits for its agent's announcement, so look for new ones. */
     void (*look_for_keys)(void *context);

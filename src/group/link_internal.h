@@ -72,7 +72,7 @@ void uni__listener_watch(uni__listener *listener);
 void uni__link_fail(uni__link *link, const char *why);
 /* Closes it without a word. */
 void uni__link_let_go(uni__link *link);
-/* 0, or libuv's code for text that is no numeric address. */
+/* 0, or libuv's code for text that is not a numeric address. */
 int uni__link_address(const char *text, int port, struct sockaddr_storage *out);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * listener.c - the controller's side of links (link.h): a port on some addresses, and who comes
- * there. A door is one address; libuv lets go of its handle in a later round, so a listener that
- * was freed lives on until then.
+ * listener.c - the controller's side of links (link.h): a port on some addresses, and the
+ * connections to it. A door is one address; libuv lets go of its handle in a later round, so a
+ * listener that was freed lives on until then.
  */
 #include <stdio.h>
 #include <stdlib.h>

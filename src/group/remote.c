@@ -57,9 +57,9 @@ static void send_welcome(uni__remote *remote, uni__remote_host *host)
         { "program", remote->program ? uni_value_copy(remote->program) : uni_value_list() });
     void *bytes = NULL;
     size_t size = 0;
-    int32_t nobody = -1;
+    int32_t no_rank = -1;
     if (welcome && uni__msgpack_write(&bytes, &size, welcome, NULL) == 0)
-        uni__link_send(host->link, UNI__REMOTE_WELCOME, &nobody, sizeof nobody, bytes, size);
+        uni__link_send(host->link, UNI__REMOTE_WELCOME, &no_rank, sizeof no_rank, bytes, size);
     free(bytes);
     uni_value_free(welcome);
 }
@@ -329,14 +329,14 @@ void uni__remote_advance_ending(uni__group *group)
 void uni__remote_kill_all(uni__group *group)
 {
     uni__remote *remote = group->remote;
-    int32_t nobody = -1;
+    int32_t no_rank = -1;
     if (remote->ending_ns)
         return;
     remote->ending_ns = uni__monotonic_ns();
     uni__remote_stop_listening(group);
     for (int i = 0; i < remote->num_hosts; i++)
         if (remote->hosts[i]->link)
-            uni__link_send(remote->hosts[i]->link, UNI__REMOTE_KILL_ALL, &nobody, sizeof nobody,
+            uni__link_send(remote->hosts[i]->link, UNI__REMOTE_KILL_ALL, &no_rank, sizeof no_rank,
                            NULL, 0);
     uni__link_flush_all(group);
     if (remote->num_hosts == 0)
@@ -378,7 +378,7 @@ void uni__group_retire(uni__group *group)
     }
 }
 
-/* ---- now and then ---- */
+/* ---- at every tick ---- */
 
 static void look_at_host(uni__group *group, uni__remote_host *host, uint64_t now)
 {
@@ -406,11 +406,11 @@ void uni__remote_tick(uni__group *group, uint64_t now, bool late)
             look_at_host(group, remote->hosts[i], now);
     uni__remote_watch_launcher(group, now);
     if (now - remote->pulse_ns > UNI__REMOTE_PULSE_NS) {
-        int32_t nobody = -1;
+        int32_t no_rank = -1;
         remote->pulse_ns = now;
         for (int i = 0; i < remote->num_hosts; i++)
             if (remote->hosts[i]->link)
-                uni__link_send(remote->hosts[i]->link, UNI__REMOTE_PULSE, &nobody, sizeof nobody,
+                uni__link_send(remote->hosts[i]->link, UNI__REMOTE_PULSE, &no_rank, sizeof no_rank,
                                NULL, 0);
     }
     uni__remote_advance_ending(group);

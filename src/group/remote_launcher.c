@@ -5,7 +5,7 @@
  * mpirun answers the death of one of its daemons, and a daemon the death of mpirun, with SIGTERM to
  * the processes it started. Under our own mpirun that is never a wish to stop, so a host's SIGTERM
  * only opens a short wait for the news behind it: the launcher's own end, or a host whose daemon is
- * gone. Under Slurm, and inside a launcher that somebody else started, SIGTERM is how a job is
+ * gone. Under Slurm, and inside a launcher that unisono did not start, SIGTERM is how a job is
  * asked to stop. Before all hosts have connected the loss of one is kept back in the same way: a
  * launcher that cannot start a process on one host ends those on the others.
  */
@@ -94,8 +94,8 @@ void uni__remote_signalled(uni__group *group, uni__remote_host *host, int number
     }
     host->signalled = true;
     snprintf(sentence, sizeof sentence,
-             "%.60s told the processes on host %.100s to end (signal %d), although nobody had "
-             "asked it to",
+             "%.60s told the processes on host %.100s to end (signal %d), although it was not "
+             "asked to",
              remote->launcher_name, host->name, number);
     suspect(remote, sentence);
 }

@@ -36,7 +36,7 @@ int uni__remote_spawn(uni__group *group, const uni__spawn *spawn, uni_error *err
     if (status == 0)
         status = uni__page_new(&worker->page, &page_fd, err);
     if (page_fd >= 0)
-        close(page_fd); /* a mirror: nobody else maps it */
+        close(page_fd); /* a mirror: no other process maps it */
     if (status == 0) {
         uni__worker_spawned(&worker->life, !spawn->runs_functions, uni__monotonic_ns());
         memset(&group->remote->ranks[rank].sent, 0, sizeof(uni__control_words));

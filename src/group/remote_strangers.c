@@ -1,6 +1,6 @@
 /*
- * remote_strangers.c - who may connect to the controller and who was turned away: the announcements
- * of the agents, and what is said of connections that were refused. The first of an address and a
+ * remote_strangers.c - which agents may connect to the controller (their announcements), and
+ * what is said of connections that were refused. The first of an address and a
  * reason is said at once, the others are counted and summed up when the listener closes. Controller
  * thread.
  */

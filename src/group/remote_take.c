@@ -1,7 +1,7 @@
 /*
- * remote_take.c - what the hosts' agents say (remote.h has every frame): who they are, what their
- * workers do, report and save. It becomes the events that a group of this machine has, so that the
- * trainer does not know the difference. Controller thread.
+ * remote_take.c - what the hosts' agents say (remote.h has every frame): their identity, and what
+ * their workers do, report and save. It becomes the events that a group of this machine has, so
+ * that the trainer does not know the difference. Controller thread.
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 #define MAX_CPUS 65536
 
-/* ---- who they are ---- */
+/* ---- identity ---- */
 
 /* Nodes are counted in the order of their first ranks. */
 static void number_nodes(uni__remote *remote)

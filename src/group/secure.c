@@ -187,7 +187,7 @@ static int take_challenge(uni__secure *secure, const uint8_t *bytes, uni_error *
     if (sealed != secure->credentials.seal)
         return uni_error_set(err, UNI_EPERMISSION,
                              "the controller offers %s connection where the launcher said "
-                             "otherwise: somebody may be in between",
+                             "otherwise: possible man in the middle",
                              sealed ? "a sealed" : "an unsealed");
     memcpy(secure->challenge, bytes, sizeof secure->challenge);
     memcpy(hello, hello_magic, MAGIC_BYTES);
@@ -254,7 +254,7 @@ static int take_reply(uni__secure *secure, const uint8_t *reply, uni_error *err)
         sodium_memcmp(proof, reply + MAGIC_BYTES, sizeof proof) != 0)
         return uni_error_set(
             err, UNI_EPERMISSION,
-            "the other side cannot prove that it is our controller: somebody may be in between");
+            "the other side cannot prove that it is our controller: possible man in the middle");
     return open_stream(secure, err);
 }
 
@@ -276,8 +276,8 @@ int uni__secure_feed(uni__secure *secure, const void *data, size_t size, uni_err
         memmove(secure->in.data, secure->in.data + secure->consumed, secure->in.size);
         secure->consumed = 0;
     }
-    /* A host says no more than its hello before it is answered: whoever is not proved takes no
-     * memory. */
+    /* A host says no more than its hello before it is answered: a peer that is not proved takes
+     * no memory. */
     if (secure->is_controller && secure->stage == UNI__SECURE_GREETING &&
         secure->in.size + size > UNI__HELLO_BYTES)
         return uni_error_set(err, UNI_EPEER, "it does not speak this release's protocol");
@@ -337,8 +337,8 @@ int uni__secure_next(uni__secure *secure, int *type, const uint8_t **payload, si
     size_t length = get_u32(at);
     if (length < 1 + STREAM_EXTRA || length > UNI__SECURE_FRAME_MAX + STREAM_EXTRA)
         return uni_error_set(err, UNI_EFORMAT,
-                             "frame %llu claims %zu bytes, which is not possible: somebody may be "
-                             "in between",
+                             "frame %llu claims %zu bytes, which is not possible: possible man "
+                             "in the middle",
                              (unsigned long long)secure->frames + 1, length);
     if (there < 4 + length)
         return 0;
@@ -351,7 +351,7 @@ int uni__secure_next(uni__secure *secure, int *type, const uint8_t **payload, si
     if (!unseal(secure, &at, &length))
         return uni_error_set(err, UNI_ECORRUPT,
                              "frame %llu was changed, repeated, reordered or left out on its way: "
-                             "somebody may be in between",
+                             "possible man in the middle",
                              (unsigned long long)secure->frames);
     *type = at[0];
     *payload = at + 1;

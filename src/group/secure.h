@@ -1,12 +1,12 @@
 /*
- * secure.h - a connection between hosts: both sides prove who they are, agree on fresh keys, and
+ * secure.h - a connection between hosts: both sides prove their identity, agree on fresh keys, and
  * then exchange frames that are always authenticated and sequenced, and sealed unless the operator
  * asked for --no-seal.
  *
  * Bytes in, bytes out: no socket and no loop in here (link.c has them), so that tests and the
  * fuzzer drive it alone. Any thread; one at a time per connection.
  *
- * Who proves what. Each attempt of a run has a key pair of the controller's, and each host's agent
+ * Keys. Each attempt of a run has a key pair of the controller's, and each host's agent
  * makes one of its own; private keys never leave their process. Only public keys cross the
  * launcher's channel: the controller's in the environment of the agents, an agent's in a line that
  * it prints (keyring.h). A sniffer of that channel learns nothing that helps it to join or to read.

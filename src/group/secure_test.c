@@ -133,7 +133,7 @@ static void test_frames(void **unused)
         }
 }
 
-/* Whoever is refused learns nothing: not one byte is sent to it. */
+/* A refused peer learns nothing: not one byte is sent to it. */
 static void refused(const job *of, const char *words)
 {
     pair it;
@@ -238,7 +238,7 @@ static void test_replayed_greeting(void **unused)
     forget(&ours);
 }
 
-/* Whoever learns all lasting keys later still needs the ephemeral ones, and those are gone. */
+/* An attacker that learns all lasting keys later still needs the ephemeral ones, which are gone. */
 static void test_forward_secrecy(void **unused)
 {
     job ours = make(true);
@@ -291,7 +291,7 @@ static void on_the_way(bool seal, const int *order, int taken, bool fails, size_
         assert_int_equal(next(&it.controller, NULL), 1);
     if (fails) {
         assert_int_equal(next(&it.controller, &err), UNI_ECORRUPT);
-        assert_non_null(strstr(err.message, "somebody may be in between"));
+        assert_non_null(strstr(err.message, "possible man in the middle"));
         char number[32];
         snprintf(number, sizeof number, "frame %d was", taken + 1);
         assert_non_null(strstr(err.message, number));
@@ -347,7 +347,7 @@ static void test_impossible_sizes(void **unused)
     }
 }
 
-/* A point of a small order would make the shared keys known to everybody. */
+/* A point of a small order would make the shared keys public. */
 static void test_weak_keys(void **unused)
 {
     job ours = make(true);

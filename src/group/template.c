@@ -6,8 +6,8 @@
  * descriptors go, which the asker sees as the end of the channel. So any number of threads may ask
  * at the same time.
  *
- * The template has exactly one thread, its caller's. Its children (keepers) are nobody's to wait
- * for: SIGCHLD is ignored in it.
+ * The template has exactly one thread, its caller's. It does not wait for its children
+ * (keepers): SIGCHLD is ignored in it.
  */
 #include "group/template.h"
 

@@ -88,7 +88,7 @@ static void large_payload(void **state)
     for (size_t i = 0; i < size; i++)
         data[i] = (char)(i * 7);
     int extra = open("/dev/null", O_RDONLY);
-    /* Nobody reads yet: it must not block. */
+    /* The other end does not read yet: it must not block. */
     for (int i = 0; i < 5; i++)
         assert_int_equal(uni__wire_send(&both.a, 9, data, size, &extra, 1, 100, NULL), 0);
     for (int i = 0; i < 5; i++) {

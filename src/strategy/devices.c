@@ -92,7 +92,7 @@ static int by_index(uni__device *out, const char *text, const char *digits, uni_
     uni__device all[256];
     int count = uni__devices(all, 256);
     if (!end || *end || index < 0)
-        return uni_error_set(err, UNI_EINVAL, "\"%s\" is no device: write cpu:0, or cpus:0-3",
+        return uni_error_set(err, UNI_EINVAL, "\"%s\" is not a device: write cpu:0, or cpus:0-3",
                              text);
     if (index >= count || index >= 256)
         return uni_error_set(err, UNI_ENOTFOUND,
@@ -118,7 +118,7 @@ int uni__device_parse(uni__device *out, const char *text, uni_error *err)
     if (strncasecmp(name, "cpu:", 4) == 0)
         return by_index(out, text, name + 4, err);
     if (strncasecmp(name, "cpus:", 5) != 0 || !read_list(name + 5, &cpus) || CPU_COUNT(&cpus) == 0)
-        return uni_error_set(err, UNI_EINVAL, "\"%s\" is no device: write cpu:0, or cpus:0-3",
+        return uni_error_set(err, UNI_EINVAL, "\"%s\" is not a device: write cpu:0, or cpus:0-3",
                              text);
     if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
         cpu_set_t both;

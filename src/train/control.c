@@ -78,8 +78,8 @@ static void finish(uni__run *run, const char *status, int code, const char *form
                             { "code", uni_value_string(uni_status_name(code)) },
                             { "message", uni_value_string(run->outcome.error.message) }),
                   true);
-    /* A run whose end cannot be written down has not ended well: whoever looks later would find it
-     * running. */
+    /* A run whose end cannot be written down has not ended well: later it would be shown
+     * as running. */
     if (uni__run_write_description(run, status, &err) < 0 && run->outcome.error.code == 0) {
         uni_error_set(&run->outcome.error, err.code,
                       "every rank succeeded, but that could not be written: %.800s", err.message);
@@ -101,7 +101,7 @@ static const char *how_to_go_on(const uni__run *run, char *out, size_t size)
     return out;
 }
 
-/* Everybody is gone, and somebody had asked for the end. */
+/* All workers are gone, and a stop was requested. */
 void uni__run_finish_stopped(uni__run *run)
 {
     char next[512];
@@ -317,9 +317,8 @@ static void warn_of_lost_progress(uni__run *run, bool loaded)
     } else if (!has_checkpoint) {
         run->said.lost_progress = true;
         uni__run_tell(run, UNI_EVENT_WARNING, -1,
-                      "%lld iterations are lost because no checkpoint was saved: hand one to "
-                      "report() now and then, and load it at the "
-                      "start of the train function",
+                      "%lld iterations are lost because no checkpoint was saved: pass one to "
+                      "report() regularly, and load it at the start of the train function",
                       (long long)run->outcome.progress.iteration);
     } else if (run->attempt.number > 1 && !run->request.program && !loaded) {
         run->said.lost_progress = true;
@@ -346,7 +345,7 @@ void uni__run_after_deaths(uni__run *run)
     uni__persist_flush(run->persist);
 }
 
-/* Everybody is gone, and all checkpoints that could be completed are: again, or the end. */
+/* All workers are gone, and all checkpoints that could be completed are: again, or the end. */
 static void decide(uni__run *run)
 {
     char sentence[256] = "";

@@ -336,7 +336,7 @@ static void on_signalled(void *context, int number)
     uni__run *run = trainer->run;
     if (!run)
         return;
-    /* Somebody else's mpirun ends us too when a rank has died: that is no wish to stop. */
+    /* A foreign mpirun ends us too when a rank has died: that is not a request to stop. */
     if ((run->state == UNI__RUN_FAILING || run->state == UNI__RUN_SETTLING) && trainer->hosts &&
         trainer->hosts->foreign)
         return;

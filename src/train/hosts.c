@@ -350,11 +350,10 @@ const char *uni__hosts_verdict(uni__run *run, char *sentence, size_t size)
     if (!hosts || !hosts->foreign)
         return NULL;
     const char *name = strrchr(run->outcome.latest_path, '/');
-    snprintf(
-        sentence, size,
-        " (inside somebody else's %s there is no restart; the last complete checkpoint is %.200s)",
-        strcmp(hosts->launched.launcher, "slurm") == 0 ? "srun" : "mpirun",
-        name ? name + 1 : "none");
+    snprintf(sentence, size,
+             " (inside a foreign %s there is no restart; the last complete checkpoint is %.200s)",
+             strcmp(hosts->launched.launcher, "slurm") == 0 ? "srun" : "mpirun",
+             name ? name + 1 : "none");
     return sentence;
 }
 

@@ -40,7 +40,7 @@ static int read_join(const char *path, char join[UNI__JOIN_MAX], uni_error *err)
         if (fd >= 0)
             close(fd);
         return uni_error_set(err, UNI_EPERMISSION,
-                             "%s belongs to somebody else, is not a regular file, or can be read "
+                             "%s belongs to another user, is not a regular file, or can be read "
                              "by others",
                              path);
     }

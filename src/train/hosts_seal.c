@@ -65,8 +65,8 @@ void uni__hosts_say_readable(uni__run *run, int num_hosts)
         return;
     if (framework >= 0)
         snprintf(data, sizeof data,
-                 "%s's own %s; whoever reaches their ports can join, so use a network that you "
-                 "trust",
+                 "%s's own %s; any process that reaches their ports can join, so use a "
+                 "network that you trust",
                  frameworks[framework].name, frameworks[framework].links);
     else if (hosts->encrypt && !native)
         snprintf(data, sizeof data, "connections that the program makes itself");

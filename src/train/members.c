@@ -58,7 +58,7 @@ int uni__members_begin(uni__run *run, uni_error *err)
 {
     for (int i = 0; i < run->num_workers; i++) {
         run->ranks[i].restarts = run->ranks[i].quick_deaths = 0;
-        /* Only the chief reports: nobody waits for the others' lines. */
+        /* Only the chief reports: the others' lines are not waited for. */
         if (uni__run_is_member(run, i))
             UNI_TRY(uni__results_writer_rank_ended(run->writer, i, err));
     }

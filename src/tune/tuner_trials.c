@@ -408,8 +408,8 @@ static int end_paused(uni_tuner *tuner, uni__trial_place *place, uni__trial *tri
     trial->saves_nothing = !trial->checkpoint && !trial->start_checkpoint;
     if (trial->saves_nothing && !tuner->warned_no_checkpoint) {
         tuner->warned_no_checkpoint = true;
-        uni__warn("trial %lld was paused without a checkpoint and begins again at the start: hand "
-                  "one to report() now and then",
+        uni__warn("trial %lld was paused without a checkpoint and begins again at the start: pass "
+                  "one to report() regularly",
                   (long long)trial->index);
     }
     if (again)

@@ -69,7 +69,7 @@ class Refused(unittest.TestCase):
             (lambda: ds.rename_columns(["x"]), ValueError, "all 2 columns"),
             (lambda: ds.rename_columns({"a": "b"}), unisono.Error, "two columns are called b"),
             (lambda: ds.cast("a", "uint8").take(2), unisono.Error, "column a: uint8 cannot hold 300"),
-            (lambda: ds.cast("b", "int32").take(2), unisono.Error, "column b: NaN is no value of int32"),
+            (lambda: ds.cast("b", "int32").take(2), unisono.Error, "column b: NaN is not a value of int32"),
             (lambda: ds.concat_columns(["a"], "x", "int8").take(2), unisono.Error, "column a: int8 cannot hold 300"),
         ))
         self.assertEqual(ds.rename_columns({"a": "b", "b": "a"}).take(1), [{"b": 1, "a": 1.5}])
@@ -111,7 +111,7 @@ class Refused(unittest.TestCase):
             (lambda: data.from_items("abc"), TypeError, "list of rows, not str"),
             (lambda: data.from_items([{}]), ValueError, "at least one column"),
             (lambda: data.from_items([{"a": b"x"}, {"a": "x"}]), TypeError, "both str and bytes"),
-            (lambda: data.from_items([{"a": "\ud800"}]), ValueError, "column 'a' has text that is no Unicode"),
+            (lambda: data.from_items([{"a": "\ud800"}]), ValueError, "column 'a' has text that is not Unicode"),
             (lambda: data.from_items([{"a": numpy.ones((2, 2))}, {"a": numpy.ones((3, 2))}]), TypeError, "of the shapes"),
             (lambda: data.from_numpy([]), TypeError, "an empty list"),
             (lambda: data.from_numpy([numpy.ones((2, 2)), numpy.ones((2, 3))]), ValueError, "different shapes"),

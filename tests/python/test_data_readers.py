@@ -194,7 +194,7 @@ class Readers(InDirectory):
         self.assertEqual(batch["label"].tolist(), [3, 1, 4, 1, 5])
         shuffled = ds.random_shuffle(seed=1).take_all()
         self.assertEqual(sorted((row["label"], int(row["image"][0, 0])) for row in shuffled), sorted(zip([3, 1, 4, 1, 5], [0, 6, 12, 18, 24])))
-        self.assertFails("EFORMAT", "is no idx file", data.read_idx, {"x": self.write("bad", b"hello")})
+        self.assertFails("EFORMAT", "is not an idx file", data.read_idx, {"x": self.write("bad", b"hello")})
 
     def test_binary(self):
         self.write("f/a.bin", b"\0\1")
@@ -317,7 +317,7 @@ class Readers(InDirectory):
         self.assertTrue(numpy.array_equal(large["x"], values) and numpy.array_equal(large["y"], values[:, 0]))
         content = open(self.path("large.npz"), "rb").read()
         for damaged in (content.replace(b"\1\0\x18\0", b"\2\0\x18\0"), content.replace(b"\1\0\x18\0", b"\1\0\x08\0"), content[:-23]):
-            self.assertFails("EFORMAT", "no .npz archive", data.read_numpy, self.write("damaged.npz", damaged))
+            self.assertFails("EFORMAT", "as a .npz archive", data.read_numpy, self.write("damaged.npz", damaged))
 
     @unittest.skipUnless(pyarrow, "needs pyarrow")
     def test_parquet_and_arrow(self):
@@ -489,7 +489,7 @@ class BadInput(InDirectory):
             data.read_parquet([self.path("b.parquet"), self.path("o.parquet")])
         with open(self.path("b.parquet"), "rb") as file:
             self.write("cut.parquet", file.read()[:-20])
-        with self.assertRaisesRegex(ValueError, "cut.parquet is no Parquet file"):
+        with self.assertRaisesRegex(ValueError, "cut.parquet as a Parquet file"):
             data.read_parquet(self.path("cut.parquet"))
         pyarrow.parquet.write_table(pyarrow.table({"s": [{"x": 1}]}), self.path("s.parquet"))
         with self.assertRaisesRegex(TypeError, "column 's' is of Arrow's type struct"):

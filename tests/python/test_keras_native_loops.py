@@ -211,8 +211,8 @@ class Strategies(unittest.TestCase):
                         tf.config.list_physical_devices("CPU")):
             self.assertEqual(tf.distribute.MirroredStrategy(devices).num_replicas_in_sync, len(devices))
         self.assertEqual(tf.distribute.OneDeviceStrategy("/cpu:0").num_replicas_in_sync, 1)
-        for devices, words in ((["/gpu:9"], "no device '/gpu:9'.*CPUs only"), (["GPU:0", "GPU:1"], "CPUs only"), (["nonsense"], "'nonsense' is no name of a device"),
-                               (["/cpu:x"], "no name"), ([""], "no name"), ([0, 1], "0 is no name"), (["cpu:0", "/CPU:0"], "twice"), ([], "number of replicas"),
+        for devices, words in ((["/gpu:9"], "no device '/gpu:9'.*CPUs only"), (["GPU:0", "GPU:1"], "CPUs only"), (["nonsense"], "'nonsense' is not the name of a device"),
+                               (["/cpu:x"], "not the name"), ([""], "not the name"), ([0, 1], "0 is not the name"), (["cpu:0", "/CPU:0"], "twice"), ([], "number of replicas"),
                                ("cpu:0", "list of devices")):
             with self.assertRaisesRegex(ValueError, words):
                 tf.distribute.MirroredStrategy(devices)

@@ -166,7 +166,7 @@ class New(unittest.TestCase):
         os.environ["TF_USE_LEGACY_KERAS"] = "1"
         from unisono.air.integrations.keras import ReportCheckpointCallback
 
-        with self.assertRaisesRegex(ValueError, "no event"):
+        with self.assertRaisesRegex(ValueError, "not an event"):
             ReportCheckpointCallback(checkpoint_on="epoch_over")
 
 

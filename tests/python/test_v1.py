@@ -291,7 +291,7 @@ class Checkpoints(unittest.TestCase):
         group.shutdown()
 
     def test_score_attribute_that_is_not_there(self):
-        for strategy, what in ((dict(checkpoint_score_attribute="acc"), "no 'acc'"), (dict(checkpoint_score_attribute="name"), "no number")):
+        for strategy, what in ((dict(checkpoint_score_attribute="acc"), "no 'acc'"), (dict(checkpoint_score_attribute="name"), "not a number")):
             group = trainer(1)
             with self.assertRaisesRegex(ValueError, what):
                 group.run(lambda: train.save_checkpoint(loss=1, name="x"), checkpoint_strategy=CheckpointStrategy(num_to_keep=1, **strategy))

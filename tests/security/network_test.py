@@ -596,7 +596,7 @@ class Objects(Attacked):
                 self.assertEqual(code, 0, out)
             else:
                 self.assertNotEqual(code, 0, out)
-                self.assertRegex(out, r"a message of rank [01] was changed, repeated or left out on its way: somebody may be in between")
+                self.assertRegex(out, r"a message of rank [01] was changed, repeated or left out on its way: possible man in the middle")
 
     @unittest.skipUnless(os.environ.get("UNISONO_TEST_PYTHON"), "the Python module was not built")
     def test_pickles(self):
@@ -759,7 +759,7 @@ INJECTED = "touch-injected"
 class Middle(Middles):
     def test_flip(self):
         message = self.changed("flip", "up", "flip", 9)
-        self.assertIn("frame 9 was changed, repeated, reordered or left out on its way: somebody may be in between", message)
+        self.assertIn("frame 9 was changed, repeated, reordered or left out on its way: possible man in the middle", message)
 
     def test_injected_code(self):
         """Readable frames can be imitated in form: an order to start a program of the attacker's, in the middle of a run with --no-seal."""

@@ -4,7 +4,7 @@
     for batch in ds.iter_batches(batch_size=256):   # dictionaries of NumPy arrays
         ...
 
-A dataset is a recipe; rows are read when somebody iterates, each iteration is an epoch. Trainer(datasets={"train": ds}) gives every worker its shard
+A dataset is a recipe; rows are read during iteration, each iteration is an epoch. Trainer(datasets={"train": ds}) gives every worker its shard
 (train.get_dataset_shard("train")).
 """
 

@@ -50,7 +50,7 @@ class Asking:
         return self._native.num_blocks
 
     def size_bytes(self) -> int:
-        """Of the files or arrays; -1 where nobody knows."""
+        """Of the files or arrays; -1 if unknown."""
         return self._native.nbytes
 
     def take(self, limit: int = 20) -> list[dict]:

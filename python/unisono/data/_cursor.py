@@ -1,4 +1,4 @@
-"""Where somebody stands in a dataset over many epochs: the pass in progress, the number of the next epoch, and what a checkpoint says about it."""
+"""A position in a dataset over many epochs: the pass in progress, the number of the next epoch, and what a checkpoint says about it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unisono.data._passes import Pass
 
 
 def draw_seed() -> int:
-    """A seed for an order that nobody gave one for."""
+    """A seed for an order without one."""
     return int.from_bytes(os.urandom(6), "little")
 
 
@@ -24,7 +24,7 @@ class Cursor:
         self.live: Pass | None = None
         self.last: dict | None = None  # the place of the last pass, when it is over
         self.local_seed: int | None = None  # of local shuffles without one
-        self.consumed: Any = None  # says how many batches of the live pass were used, where somebody reads ahead
+        self.consumed: Any = None  # says how many batches of the live pass were used, where a consumer reads ahead
         self.log: list[tuple[int, dict]] = []  # places behind those
 
     def seed(self) -> int:
@@ -61,7 +61,7 @@ class Cursor:
         self.consumed, self.log = consumed, [(0, self.live.place())]
 
     def note(self) -> None:
-        """A batch was handed on to somebody who reads ahead."""
+        """A batch was handed to a consumer that reads ahead."""
         made = self.live
         self.log.append((made.taken, made.place()))
         if len(self.log) % 256 == 0:

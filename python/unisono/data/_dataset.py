@@ -1,4 +1,4 @@
-"""Dataset: a recipe for rows. Nothing is read before somebody asks for rows; every method gives a new Dataset.
+"""Dataset: a recipe for rows. Nothing is read before rows are asked for; every method gives a new Dataset.
 
 A recipe is plain data and functions, so that a Dataset goes to the workers of a run as itself; the library's object is made again there. A Dataset may be one worker's
 shard of the whole: then it gives that worker's rows. Questions are in _asking.py, passes in _iterating.py, batches of the frameworks in _torch.py and _tf.py.
@@ -24,7 +24,7 @@ AUTO = -1  # prefetch: as far as the memory budget allows
 
 
 def check_dataset(value: Any, what: str) -> None:
-    """Somebody gave something else where a Dataset is needed."""
+    """Something else was given where a Dataset is needed."""
     if not isinstance(value, Dataset):
         raise TypeError("%s needs a Dataset, not %s" % (what, type(value).__name__))
 
@@ -83,7 +83,7 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
                     raise raised from None
             raise
 
-    if not TYPE_CHECKING:  # who checks types knows which names there are
+    if not TYPE_CHECKING:  # type checkers know which names there are
 
         def __getattr__(self, name: str) -> Any:
             """Only names that are not there come here; those of Ray's say what to use."""
@@ -193,7 +193,7 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
         pairs = {old: new for old, new in names.items() if old != new}
         names_of(list(pairs) + list(pairs.values()), "names")
         out = self
-        for old, new in pairs.items():  # by way of names that nobody has, where a new name is an old one
+        for old, new in pairs.items():  # by way of unused names, where a new name is an old one
             out = out._op("rename", old, _RENAMED + new if new in pairs else new, same_rows=True)
         for new in pairs.values():
             out = out._op("rename", _RENAMED + new, new, same_rows=True) if new in pairs else out

@@ -93,7 +93,7 @@ def _encoded(name: str, text: Any) -> bytes:
     try:
         return str(text).encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise ValueError("column %r has text that is no Unicode: %s" % (name, error)) from None
+        raise ValueError("column %r has text that is not Unicode: %s" % (name, error)) from None
 
 
 def text_column(name: str, values: Iterable[Any]) -> tuple:

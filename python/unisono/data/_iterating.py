@@ -70,7 +70,7 @@ class Iterating:
 
     def _begin(self, batch_size: int | None = 256, drop_last: bool = False, columns: Any = None, buffer: int | None = None, seed: int | None = None,
                prefetch: int | None = None, joins: Any = (), rehearsal: bool = False) -> Any:
-        """A pass over the next epoch. rehearsal: over the first one, and nobody counts it."""
+        """A pass over the next epoch. rehearsal: over the first one, and it is not counted."""
         size = None if batch_size is None else whole("batch_size", batch_size, 1)
         cursor = Cursor() if rehearsal else self._cursor
         epoch = self._fixed_epoch if self._fixed_epoch is not None else cursor.epoch

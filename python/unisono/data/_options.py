@@ -81,7 +81,7 @@ def _declared(function: str) -> list[str]:
 
 
 def drop_hints(function: str, more: dict[str, Any]) -> None:
-    """Hints are left out; what would change the rows is an error unless it says nothing (None, False), and so is a name that nobody knows."""
+    """Hints are left out; what would change the rows is an error unless it says nothing (None, False), and so is an unknown name."""
     for name, value in more.items():
         if name in HINTS:
             continue

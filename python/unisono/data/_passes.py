@@ -1,6 +1,6 @@
 """One pass over a dataset: batches of one epoch for one worker, and where it stands after each.
 
-Every worker of a group gets as many batches as the others, and together they use each row of the epoch once: whoever meets the others at each batch (DDP,
+Every worker of a group gets as many batches as the others, and together they use each row of the epoch once: a worker that meets the others at each batch (DDP,
 MultiWorkerMirrored) is never left alone, nor handed an empty batch. The library does that (`equal` and `no_empty` of its iterators, docs/data.md); here it is only asked for.
 
 A place (what Pass.place gives) is a small dictionary of plain data: {"epoch", "taken" (batches), "ended", "shards", "state" (the library's)}. It counts batches that were
@@ -56,7 +56,7 @@ class Pass:
         self.stats: dict[str, Any] = {}
         self.extra: dict[str, Any] = {}  # goes along in the place
         shape = source.shape()
-        # Where everybody reads everything or its part of every round anyway, nobody has to be left alone.
+        # Where every worker reads everything or its part of every round anyway, none is left alone.
         equal = self.shards > 1 and (equal or shape["kind"] == "stream" or (shape["kind"] == "global" and shape["one_to_one"]))
         counted = equal and shape["kind"] == "block" and not shape["in_order"]
         options = {"batch_size": batch_size, "drop_remainder": int(drop_last), "shard": shard[0], "num_shards": self.shards, "epochs": 1, "first_epoch": epoch,

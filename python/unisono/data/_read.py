@@ -239,7 +239,7 @@ class _OneThread:
                     if stop.is_set():
                         return
                 put((None, None))
-            except BaseException as error:  # raised again by whoever reads
+            except BaseException as error:  # raised again in the reader
                 put((None, error))
 
         threading.Thread(target=work, name="unisono-sql", daemon=True).start()
@@ -406,7 +406,7 @@ def _opened(opener: Callable, path: str, what: str = "Parquet", **options: Any) 
     except OSError as error:
         raise type(error)(_safe.text("%s: %s" % (path, error))) from None
     except Exception as error:  # ArrowInvalid: cut off, or something else
-        raise ValueError(_safe.text("%s is no %s file that can be read: %s" % (path, what, error))) from None
+        raise ValueError(_safe.text("cannot read %s as a %s file: %s" % (path, what, error))) from None
 
 
 def _find(paths: Any, suffixes: Any) -> list[str]:

@@ -11,7 +11,7 @@ from unisono.data._cursor import draw_seed
 
 
 class AutoSeed(int):
-    """A seed that nobody gave: a run that goes on with a checkpoint of another takes the other's."""
+    """A seed drawn because none was given: a run that goes on with a checkpoint of another takes the other's."""
 
     def __reduce__(self) -> tuple:
         return AutoSeed, (int(self),)
@@ -131,7 +131,7 @@ def one_to_one(dataset: Any) -> Any:
 
 
 def auto_seeds(dataset: Any) -> list[int]:
-    """The seeds in the chain of transforms that nobody gave."""
+    """The seeds in the chain of transforms that were drawn."""
     found: list[int] = []
     while dataset._recipe[0] in _CHAINED:
         if dataset._recipe[0] == "op":

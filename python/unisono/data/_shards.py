@@ -61,7 +61,7 @@ def pack(datasets: Any, split: Any = "all", preprocessor: Any = None, num_worker
         return None
     named = datasets if isinstance(datasets, dict) else {None: datasets}
     named = {name: _check(name, dataset) for name, dataset in named.items()}
-    from unisono.data._cursor import draw_seed  # needs NumPy, which who has datasets has
+    from unisono.data._cursor import draw_seed  # needs NumPy, which datasets need anyway
 
     if preprocessor is not None:
         train = named.get("train", next(iter(named.values())))

@@ -29,7 +29,7 @@ _CHUNK_BATCHES = 256
 class TensorflowBatches:
     """What Dataset and DatasetPipeline have for TensorFlow."""
 
-    _cursor: Cursor  # of whoever has it
+    _cursor: Cursor  # of its owner
     _passes: Callable[..., Iterator[Any]]
 
     def iter_tf_batches(self, *, batch_size: int | None = 256, dtypes: Any = None, drop_last: bool = False, prefetch_batches: int | None = None,
@@ -93,7 +93,7 @@ def _joined(tf: Any, columns: list, schema: Any, signature: Any) -> tuple[list, 
             raise ValueError("column %r is in two tensors of output_signature: leave it out of one" % twice[0])
         wrong = [name for name in given if known[name][1] != "number"]
         if wrong:
-            raise TypeError("column %r is no number and cannot be a part of one tensor; leave it out (feature_columns)" % wrong[0])
+            raise TypeError("column %r is not numeric and cannot be part of one tensor; leave it out (feature_columns)" % wrong[0])
         dtype = spec.dtype.name if spec.dtype.is_floating or spec.dtype.is_integer else "float32"
         width = sum(int(numpy.prod(known[name][3], dtype=numpy.int64)) for name in given)
         name = "joined %d" % index
@@ -185,7 +185,7 @@ class _Feed:
         return column
 
     def _rows(self) -> int | None:
-        """Rows of the library's own batches: those of the user, or (where nobody shares the rounds and nobody counts) many of them."""
+        """Rows of the library's own batches: those of the user, or (where rounds are neither shared nor counted) many of them."""
         alone = self.owner._shard is None and not self.tracked
         return self.batch_size * self.batches if alone else self.batch_size
 

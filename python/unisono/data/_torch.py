@@ -140,7 +140,7 @@ def _device_of(torch: Any, device: Any) -> Any:
 class TorchBatches:
     """What Dataset and DatasetPipeline have for PyTorch."""
 
-    _cursor: Cursor  # of whoever has it
+    _cursor: Cursor  # of its owner
 
     def iter_torch_batches(self, *, batch_size: int | None = 256, dtypes: Any = None, device: Any = None, collate_fn: Any = None,
                            drop_last: bool = False, prefetch_batches: int | None = None, prefetch_blocks: int | None = None,

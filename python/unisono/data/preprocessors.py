@@ -93,7 +93,7 @@ class Preprocessor:
 
     def to_dict(self) -> dict:
         """Plain data, for a checkpoint or a file; Preprocessor.from_dict makes it again."""
-        raise TypeError("a %s holds a function, which is no plain data: pickle it, or put it in a checkpoint of a dictionary" % type(self).__name__)
+        raise TypeError("a %s holds a function, which is not plain data: pickle it, or put it in a checkpoint of a dictionary" % type(self).__name__)
 
     @staticmethod
     def from_dict(saved: dict) -> Any:
@@ -102,7 +102,7 @@ class Preprocessor:
         if kind == "Chain":
             return Chain._load(saved)
         if kind not in _BY_NAME:
-            raise ValueError("this is no saved preprocessor: its kind is %r, not one of %s" % (kind, ", ".join(["Chain"] + sorted(_BY_NAME))))
+            raise ValueError("not a saved preprocessor: its kind is %r, not one of %s" % (kind, ", ".join(["Chain"] + sorted(_BY_NAME))))
         out = _BY_NAME[kind].__new__(_BY_NAME[kind])
         out.__setstate__({"_options": saved.get("options"), "saved": saved})
         return out

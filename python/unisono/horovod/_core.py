@@ -472,7 +472,7 @@ def _proved(here: _World, data: bytes, sender: int) -> Any:
     if here.secret is not None:
         code, data = data[:32], data[32:]
         if not fits(b"object %d of rank %d\0" % (here.objects, sender) + data, code, here.secret):
-            raise RuntimeError("an object of rank %d was changed or repeated on its way between the hosts: somebody may be in between; "
+            raise RuntimeError("an object of rank %d was changed or repeated on its way between the hosts: possible man in the middle; "
                                "it is not unpickled (unisono run --encrypt seals what MPI carries)" % sender)
     return loads(data)
 

@@ -316,7 +316,7 @@ def _device(device):
     if kind in ("GPU", "TPU"):
         raise ValueError("there is no device %r: the native engine computes on CPUs only ('/cpu:0'; %s)" % (name, where))
     if kind != "CPU":
-        raise ValueError("%r is no name of a device: '/cpu:0', 'CPU:1' and '/device:CPU:0' are (%s)" % (name, where))
+        raise ValueError("%r is not the name of a device: '/cpu:0', 'CPU:1' and '/device:CPU:0' are (%s)" % (name, where))
     return int(found.group("number") or 0)
 
 

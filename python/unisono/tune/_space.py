@@ -1,6 +1,6 @@
 """Spaces: what a parameter can be, and how it travels to the library.
 
-A Domain becomes {"$loguniform": [1e-4, 0.1]} (docs/tune.md), a tuple {"__tuple__": [...]}. Values that are no JSON (functions, classes, arrays) stay here: the library sees
+A Domain becomes {"$loguniform": [1e-4, 0.1]} (docs/tune.md), a tuple {"__tuple__": [...]}. Values that are not JSON (functions, classes, arrays) stay here: the library sees
 {"__object__": 3, "is": "..."} and workers get the list.
 """
 
@@ -121,7 +121,7 @@ class Table:
         self.functions, self.objects = {}, []
 
     def encode(self, value: Any, sampled: str | None = None) -> Any:
-        """A value as the journal has it. What is no JSON gets a place in the table, but not what was sampled: the workers have their table already."""
+        """A value as the journal has it. What is not JSON gets a place in the table, but not what was sampled: the workers have their table already."""
         if isinstance(value, Domain):
             return {"$" + value.kind: [self.encode(item) for item in value.arguments]}
         if isinstance(value, Function):

@@ -362,8 +362,8 @@ static int say_forged(int rank, char *why)
 {
     snprintf(
         why, UNI__WHY_SIZE,
-        "a message of rank %d was changed, repeated or left out on its way: somebody may be in "
-        "between",
+        "a message of rank %d was changed, repeated or left out on its way: possible man in the "
+        "middle",
         rank);
     return UNI_ECORRUPT;
 }

@@ -272,7 +272,7 @@ int uni_dataset_cast(uni_dataset **out, uni_dataset *from, const char *column, u
     const char *const names[] = { column, NULL };
     *out = NULL;
     if (uni_dtype_size(dtype) == 0)
-        return uni_error_set(err, UNI_EDTYPE, "cast: %d is no element type", (int)dtype);
+        return uni_error_set(err, UNI_EDTYPE, "cast: %d is not an element type", (int)dtype);
     return add_column_stage(out, from, "cast", new_naming(names, NULL, dtype), apply_cast, err);
 }
 

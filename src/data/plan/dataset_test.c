@@ -245,7 +245,7 @@ static void columns(void **unused)
     uni_dataset_unref(made);
     assert_ok(uni_dataset_cast(&made, dataset, "b", UNI_I64, &failure));
     assert_int_equal(uni_dataset_take(&table, made, 5, &failure), UNI_EDTYPE);
-    assert_non_null(strstr(failure.message, "column b: NaN is no value of int64"));
+    assert_non_null(strstr(failure.message, "column b: NaN is not a value of int64"));
     uni_dataset_unref(made);
     char *shown = NULL;
     assert_ok(uni_dataset_show(&shown, dataset, 1, &failure));

@@ -321,7 +321,7 @@ int uni_preprocessor_load(uni_preprocessor **out, const uni_value *saved, uni_er
     const uni_value *state = uni_dict_get(saved, "state");
     *out = NULL;
     if (kind == NULL || version < 1)
-        return uni_error_set(err, UNI_EFORMAT, "this is no saved preprocessor");
+        return uni_error_set(err, UNI_EFORMAT, "not a saved preprocessor");
     if (version > SAVE_VERSION)
         return uni_error_set(err, UNI_EVERSION,
                              "the preprocessor was saved by a newer version (format %lld)",

@@ -132,7 +132,7 @@ int uni__reader_is_wanted(const uni__reader *reader, uni_error *err)
 {
     if (reader->cancelled == NULL || !atomic_load_explicit(reader->cancelled, memory_order_relaxed))
         return 0;
-    return uni_error_set(err, UNI_ECANCELED, "nobody waits for these rows any more");
+    return uni_error_set(err, UNI_ECANCELED, "the reader of these rows is gone");
 }
 
 bool uni__reader_skips(const uni__reader *reader)

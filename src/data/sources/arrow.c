@@ -297,7 +297,7 @@ int uni__table_from_arrow(uni_table **out, const struct ArrowSchema *schema,
     atomic_init(&held->references, 1);
     if (strcmp(schema->format, "+s") != 0 || held->array.offset != 0 ||
         held->array.n_children != schema->n_children) {
-        status = uni_error_set(err, UNI_EINVAL, "this is no record batch of Arrow");
+        status = uni_error_set(err, UNI_EINVAL, "not an Arrow record batch");
         goto done;
     }
     UNI_TRY_GOTO(uni_table_new(out, held->array.length, err), done);

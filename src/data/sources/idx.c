@@ -190,7 +190,7 @@ static int open_column(idx *self, int file, uni_error *err)
         status = uni__stream_read(stream, bytes + 4, 4 * (size_t)bytes[3], &rest, err);
     if (status == 0 && uni__idx_header_read(&column->header, bytes, got + rest) < 0)
         status = uni_error_set(err, UNI_EFORMAT,
-                               "%s is no idx file: it does not begin with the header of one",
+                               "%s is not an idx file: it does not begin with an idx header",
                                item->path);
     if (status == 0 && uni__is_compressed(item->path))
         status = unpack(column, stream, err);

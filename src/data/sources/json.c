@@ -43,7 +43,7 @@ static bool fill_tensor(uni__json_scan *scan, uni__build *build, int column, int
         }
         uni__json_kind kind = uni__json_next(scan, &token);
         if (kind != UNI__JSON_INT && kind != UNI__JSON_FLOAT)
-            return uni__json_fail(scan, "something that is no number in a tensor");
+            return uni__json_fail(scan, "a value that is not a number in a tensor");
         int64_t place = (*next)++;
         if (kind == UNI__JSON_INT ? !uni__build_put_int(build, column, place, token.integer)
                                   : !uni__build_put_float(build, column, place, token.real))
@@ -64,7 +64,7 @@ static int fill_list(uni__json_scan *scan, uni__build *build, int column, uni_er
     for (bool first = true; (more = uni__json_item(scan, first)) > 0; first = false) {
         uni__json_kind kind = uni__json_next(scan, &token);
         if (kind != UNI__JSON_INT && kind != UNI__JSON_FLOAT)
-            return uni__json_fail(scan, "something that is no number in a list of numbers");
+            return uni__json_fail(scan, "a value that is not a number in a list of numbers");
         int stored = kind == UNI__JSON_INT ? uni__build_add_int(build, column, token.integer, err)
                                            : uni__build_add_float(build, column, token.real, err);
         if (stored <= 0)
@@ -156,7 +156,7 @@ static int put_line(uni__json_scan *scan, uni__build *build, uni__json_names *na
     uni__json_token key, passed;
     int more = -1, guess = 0;
     if (!uni__json_take(scan, '{'))
-        return uni__json_fail(scan, "a line that is no object ({...})");
+        return uni__json_fail(scan, "a line that is not an object ({...})");
     for (bool first = true; (more = uni__json_member(scan, first, &key)) > 0; first = false) {
         if (!uni__json_name(scan, names, &key))
             return scan->problem != NULL

@@ -155,7 +155,7 @@ static int note_line(struct keys *keys, uni__json_scan *scan, uni_error *err)
     uni__json_token name, value;
     int more = -1;
     if (!uni__json_take(scan, '{')) {
-        uni__json_fail(scan, "a line that is no object ({...})");
+        uni__json_fail(scan, "a line that is not an object ({...})");
         return 0;
     }
     for (bool first = true; (more = uni__json_member(scan, first, &name)) > 0; first = false) {

@@ -298,7 +298,7 @@ static bool scan_word(uni__json_scan *scan, const char *word)
 {
     size_t size = strlen(word);
     if ((size_t)(scan->end - scan->at) < size || memcmp(scan->at, word, size) != 0)
-        return uni__json_fail(scan, "something that is no JSON value");
+        return uni__json_fail(scan, "something that is not a JSON value");
     scan->at += size;
     return true;
 }
@@ -377,7 +377,7 @@ static uni__json_kind next_value(uni__json_scan *scan, uni__json_token *token, i
         good = step_over(scan, kind == UNI__JSON_OBJECT, depth + 1);
         break;
     default:
-        good = uni__json_fail(scan, scan->at < scan->end ? "something that is no JSON value"
+        good = uni__json_fail(scan, scan->at < scan->end ? "something that is not a JSON value"
                                                          : "nothing where a value should be");
         break;
     }

@@ -7,7 +7,7 @@
 
 static int damaged(uni_error *err, const char *name, const char *what)
 {
-    return uni_error_set(err, UNI_EFORMAT, "%s is no .npy file that can be read: %s", name, what);
+    return uni_error_set(err, UNI_EFORMAT, "cannot read %s as a .npy file: %s", name, what);
 }
 
 /* Finds the value of 'key' in the header's dictionary literal, or NULL. */
@@ -129,7 +129,7 @@ static uint64_t number(const uint8_t *p, int bytes)
 
 static int no_archive(uni_error *err, const char *name)
 {
-    return uni_error_set(err, UNI_EFORMAT, "%s is no .npz archive that can be read", name);
+    return uni_error_set(err, UNI_EFORMAT, "cannot read %s as a .npz archive", name);
 }
 
 /* ZIP64: values that do not fit their field (all ones there) are in extra field 1, in this order:

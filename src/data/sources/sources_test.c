@@ -253,7 +253,7 @@ static void preprocessors_are_saved(void **state)
     uni_table_unref(table);
     uni_dataset_unref(scaled);
     uni_preprocessor_unref(loaded);
-    assert_fails(uni_preprocessor_load(&loaded, options, &failure), UNI_EFORMAT, "no saved");
+    assert_fails(uni_preprocessor_load(&loaded, options, &failure), UNI_EFORMAT, "not a saved");
     uni_dataset_unref(rows);
     uni_preprocessor_unref(scaler);
     uni_value_free(options);

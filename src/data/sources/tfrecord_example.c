@@ -65,7 +65,7 @@ int uni__example_infer_add(uni__example_infer *infer, const void *record, size_t
     while ((more = uni__example_next(&example, &feature)) > 0) {
         if (memchr(feature.name, '\0', feature.name_size) != NULL ||
             !uni__utf8_valid(feature.name, feature.name_size))
-            return uni_error_set(err, UNI_EFORMAT, "a feature whose name is no text");
+            return uni_error_set(err, UNI_EFORMAT, "a feature whose name is not text");
         struct seen *seen = find(infer, &feature);
         if (seen == NULL)
             return uni_error_set(err, UNI_ENOMEM, "no memory for the features");
@@ -79,7 +79,7 @@ int uni__example_infer_add(uni__example_infer *infer, const void *record, size_t
         seen->count = feature.count;
     }
     return more < 0 ? uni_error_set(err, UNI_EFORMAT,
-                                    "a record that is no tf.train.Example (option raw reads "
+                                    "a record that is not a tf.train.Example (option raw reads "
                                     "records as they are)")
                     : 0;
 }
@@ -233,7 +233,7 @@ static int put_feature(uni__build *build, int column, const uni__feature *featur
             return bad(why, why_size, feature, &c->field);
         const uint8_t *bytes = uni__feature_bytes(feature, &size);
         if (c->field.kind == UNI_FIELD_STRING && !uni__utf8_valid((const char *)bytes, size)) {
-            snprintf(why, why_size, "the feature of the column \"%.80s\" is no UTF-8 text",
+            snprintf(why, why_size, "the feature of the column \"%.80s\" is not UTF-8 text",
                      c->field.name);
             return 0;
         }
@@ -282,6 +282,6 @@ int uni__example_put(uni__build *build, uni__example_order *order, const void *r
             return good;
     }
     if (more < 0)
-        snprintf(why, why_size, "a record that is no tf.train.Example");
+        snprintf(why, why_size, "a record that is not a tf.train.Example");
     return more == 0;
 }

@@ -92,8 +92,7 @@ int uni_table_row(uni_value **out, const uni_table *table, int64_t row, uni_erro
         if (uni_dict_take(dict, column->field.name, cell_value(column, row)) < 0) {
             uni_value_free(dict);
             return uni_error_set(err, UNI_ENOMEM,
-                                 "no memory for row %lld (or a name that is no "
-                                 "UTF-8)",
+                                 "no memory for row %lld (or a name that is not UTF-8)",
                                  (long long)row);
         }
     }

@@ -251,7 +251,7 @@ static int read_config(uni_model **out, const uni__contents *contents, uni_error
         return uni_error_set(err, UNI_EFORMAT, "config.json is missing");
     int status = uni__json_read_limited(&config, item->data, item->size, UNI__JSON_FEW, err);
     if (status == 0 && uni_value_type_of(config) != UNI_TYPE_DICT)
-        status = uni_error_set(err, UNI_EFORMAT, "it is no dictionary but a %s",
+        status = uni_error_set(err, UNI_EFORMAT, "it is not a dictionary but a %s",
                                uni__value_type_name(uni_value_type_of(config)));
     if (status == 0 && has_nul(config))
         status = uni_error_set(err, UNI_EFORMAT, "a name in it has a NUL");

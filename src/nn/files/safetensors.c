@@ -53,7 +53,7 @@ static int read_at(const uni__safetensors *file, void *into, size_t size, size_t
             return uni_error_set_errno(err, errno, "cannot read \"%s\"", file->path);
         if (got == 0)
             return uni_error_set(err, UNI_EFORMAT,
-                                 "\"%s\" is no whole safetensors file: it ends in the middle",
+                                 "\"%s\" is not a complete safetensors file: it is truncated",
                                  file->path);
         done += (size_t)got;
     }
@@ -65,8 +65,8 @@ static int bad_entry(const uni__safetensors *file, const char *name, const char 
 {
     return uni_error_set(
         err, UNI_EFORMAT,
-        "\"%s\" is no good safetensors file: the entry \"%.80s\" of its header has %s", file->path,
-        name, what);
+        "\"%s\" is not a valid safetensors file: the entry \"%.80s\" of its header has %s",
+        file->path, name, what);
 }
 
 /* The numbers of a list; how many, or -1 when it is anything but a list of at most `most` whole
@@ -267,10 +267,10 @@ static int check_places(uni__safetensors *file, size_t room, uni_error *err)
             return bad_entry(file, file->entries[i].name,
                              "data_offsets with a gap or an overlap before it", err);
     if (at != room)
-        return uni_error_set(
-            err, UNI_EFORMAT,
-            "\"%s\" is no good safetensors file: the offsets of its header end at byte %zu of %zu",
-            file->path, at, room);
+        return uni_error_set(err, UNI_EFORMAT,
+                             "\"%s\" is not a valid safetensors file: the offsets of its header "
+                             "end at byte %zu of %zu",
+                             file->path, at, room);
     return index_names(file, err);
 }
 
@@ -281,17 +281,17 @@ static int read_header(uni__safetensors *file, uni_error *err)
     if (fstat(file->fd, &info) < 0)
         return uni_error_set_errno(err, errno, "cannot read \"%s\"", file->path);
     if (!S_ISREG(info.st_mode))
-        return uni_error_set(err, UNI_EINVAL, "\"%s\" is no regular file", file->path);
+        return uni_error_set(err, UNI_EINVAL, "\"%s\" is not a regular file", file->path);
     uint64_t size = (uint64_t)info.st_size;
     if (size < 8)
         return uni_error_set(err, UNI_EFORMAT,
-                             "\"%s\" is no safetensors file: it has only %llu bytes", file->path,
+                             "\"%s\" is not a safetensors file: it has only %llu bytes", file->path,
                              (unsigned long long)size);
     UNI_TRY(read_at(file, &length, 8, 0, err));
     length = le64toh(length);
     if (length > size - 8 || length > MAX_HEADER)
         return uni_error_set(err, UNI_EFORMAT,
-                             "\"%s\" is no safetensors file: its header would have %llu bytes",
+                             "\"%s\" is not a safetensors file: its header would have %llu bytes",
                              file->path, (unsigned long long)length);
     file->header = malloc((size_t)length + 1);
     if (file->header == NULL)

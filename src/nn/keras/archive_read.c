@@ -200,7 +200,7 @@ int uni__archive_read(int fd, const void *bytes, size_t size, uni_error *err)
         source != NULL ? zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &failure) : NULL;
     if (archive == NULL) {
         zip_source_free(source);
-        return uni_error_set(err, UNI_EFORMAT, "it is no zip archive, or a damaged one%s: %s",
+        return uni_error_set(err, UNI_EFORMAT, "it is not a zip archive, or is damaged%s: %s",
                              size == 0 ? " (it is empty)" : "", zip_error_strerror(&failure));
     }
     int status = read_all(fd, archive, size, err);

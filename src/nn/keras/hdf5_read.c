@@ -79,7 +79,7 @@ static int find_type(const struct reading *reading, hid_t data, uni_dtype *dtype
         *dtype = UNI_I64;
     else
         return uni_error_set(reading->err, UNI_EDTYPE,
-                             "the dataset /%s has an element type (dtype) that is no number",
+                             "the dataset /%s has an element type (dtype) that is not numeric",
                              reading->path);
     return 0;
 }
@@ -226,7 +226,7 @@ int uni__hdf5_read(int fd, const void *bytes, size_t size, uni_error *err)
                      : -1;
     H5Pclose(access);
     if (file < 0)
-        return uni_error_set(err, UNI_EFORMAT, "the weights are no HDF5 file, or a damaged one");
+        return uni_error_set(err, UNI_EFORMAT, "the weights are not an HDF5 file, or are damaged");
     struct reading *reading = calloc(1, sizeof *reading);
     H5O_info_t root;
     int status = 0;

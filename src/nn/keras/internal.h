@@ -1,7 +1,7 @@
 /*
  * internal.h - what the files of libunisono-keras.so share. They run in a child process of the
- * engine (nn/files/child.c): one thread, no way to open files, and whoever crashes takes nobody
- * along.
+ * engine (nn/files/child.c): one thread, no way to open files, and a crash ends only the
+ * child.
  */
 #ifndef UNISONO_NN_KERAS_INTERNAL_H
 #define UNISONO_NN_KERAS_INTERNAL_H

@@ -92,7 +92,7 @@ uni_layer *uni_layer_input(uni_dtype dtype, int ndim, const int64_t *shape)
                               "an input has 0 to %d dimensions without the batch, got %d",
                               UNI_TENSOR_MAX_DIMS - 1, ndim);
     if (dtype != UNI_STRING && uni_dtype_size(dtype) == 0)
-        return uni_layer_fail(layer, UNI_EDTYPE, "%d is no element type", (int)dtype);
+        return uni_layer_fail(layer, UNI_EDTYPE, "%d is not an element type", (int)dtype);
     *spec = (uni_spec){ .dtype = dtype, .ndim = ndim + 1 };
     spec->dims[0] = -1;
     for (int i = 0; i < ndim; i++) {

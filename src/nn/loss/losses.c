@@ -99,7 +99,7 @@ static int check(const struct loss_class *class_, const uni_loss_options *option
         options->reduction > UNI_REDUCTION_SUM_OVER_BATCH_SIZE)
         return uni_error_set(
             err, UNI_EINVAL,
-            "%d is no reduction (UNI_REDUCTION_AUTO, _NONE, _SUM, _SUM_OVER_BATCH_SIZE)",
+            "%d is not a reduction (UNI_REDUCTION_AUTO, _NONE, _SUM, _SUM_OVER_BATCH_SIZE)",
             (int)options->reduction);
     return 0;
 }

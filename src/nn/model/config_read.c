@@ -162,7 +162,7 @@ static int add_input(const struct functional *f, const uni_value *value, struct 
     }
     if (strcmp(uni_dict_get_string(value, "class_name", ""), "__keras_tensor__") != 0)
         return uni_error_set(err, UNI_EUNSUPPORTED,
-                             "a layer is called with something that is no tensor");
+                             "a layer is called with something that is not a tensor");
     if (inputs->count == UNI_MODEL_MAX_INPUTS)
         return uni_error_set(err, UNI_ELIMIT, "a layer is called with more than %d tensors",
                              UNI_MODEL_MAX_INPUTS);

@@ -32,8 +32,7 @@ static int open_mirrored(uni_strategy **out, const char *argument, uni_error *er
     if (!argument || isdigit((unsigned char)*argument)) {
         int number = 0;
         if (argument && !read_count(argument, &number))
-            return uni_error_set(err, UNI_EINVAL, "mirrored:%s: that is no number of devices",
-                                 argument);
+            return uni_error_set(err, UNI_EINVAL, "mirrored:%s: not a number of devices", argument);
         return uni_strategy_mirrored(out, number, err);
     }
     if (snprintf(text, sizeof text, "%s", argument) >= (int)sizeof text)
@@ -55,7 +54,7 @@ static int open_multi_worker(uni_strategy **out, const char *argument, uni_sessi
     uni_comm *comm = NULL;
     if (argument && !read_count(argument, &options.replicas))
         return uni_error_set(err, UNI_EINVAL,
-                             "multi_worker:%s: that is no number of replicas a worker", argument);
+                             "multi_worker:%s: not a number of replicas per worker", argument);
     if (session && uni__session_is_elastic(session))
         return uni__open_elastic(out, session, &options, err);
     if (session && uni_session_info_of(session)->is_worker)

@@ -1,6 +1,6 @@
 /*
- * host_orders.c - from the controller to the workers of a host: who it is, what to start, what to
- * hand on to them, words for their pages (group/remote.h).
+ * host_orders.c - from the controller to the workers of a host: its identity, what to
+ * start, what to hand on to them, words for their pages (group/remote.h).
  */
 #include <stdio.h>
 #include <stdlib.h>

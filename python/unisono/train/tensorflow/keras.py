@@ -24,7 +24,7 @@ def _events(value, what):
     events = [value] if isinstance(value, str) else list(value)
     wrong = [event for event in events if event not in _EVENTS]
     if wrong:
-        raise ValueError("%s: %s is no event of Keras; there are: %s" % (what, ", ".join(map(repr, wrong)), ", ".join(sorted(_EVENTS))))
+        raise ValueError("%s: %s is not an event of Keras; there are: %s" % (what, ", ".join(map(repr, wrong)), ", ".join(sorted(_EVENTS))))
     return set(events)
 
 

@@ -1,4 +1,4 @@
-"""terminal.py - runs a command on a terminal of its own and returns what it wrote; for the tests beside it."""
+"""terminal_fixture.py - runs a command on a terminal of its own and returns what it wrote; for the tests beside it."""
 
 import fcntl
 import os
