@@ -15,6 +15,7 @@ docs/signatures.md lists all of them; tests/differential/signatures.py compares 
 from __future__ import annotations
 
 import functools
+import numbers
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -188,3 +189,50 @@ def strict_class(refused: Mapping[str, Refused] | None = None, *, also: Iterable
         return cls
 
     return wrap
+
+
+# ---- kinds of values ----
+
+# What an annotation asks for: how an error calls it, and whether a value is one.
+_KINDS = {
+    "float": ("a number", lambda value: isinstance(value, numbers.Real) and not isinstance(value, bool)),
+    "int": ("a whole number", lambda value: isinstance(value, numbers.Integral)),
+    "bool": ("True or False", lambda value: isinstance(value, numbers.Integral) and value in (0, 1) or type(value).__name__ in ("bool_", "bool")),
+    "str": ("a text", lambda value: isinstance(value, str)),
+    "None": ("None", lambda value: value is None),
+}
+
+
+def as_kind(what: str, name: str, value: Any, kind: str) -> Any:
+    """The value, if it is of the kind ("float", "int | None"), else a TypeError: the library's readers would take their default in its place.
+    Other annotations say nothing: there the class looks itself."""
+    kinds = kind.split(" | ")
+    if not all(each in _KINDS for each in kinds):
+        return value
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a number of NumPy's
+        value = value.item()
+    if not any(_KINDS[each][1](value) for each in kinds):
+        raise TypeError("%s(%s=%.40r): %s must be %s" % (what, name, value, name, " or ".join(_KINDS[each][0] for each in kinds)))
+    return bool(value) if kind == "bool" else value
+
+
+def checks_kinds(*classes: type) -> None:
+    """Arguments of these classes must be of the kinds that their __init__ declares."""
+    for cls in classes:
+        cls.__init__ = _checked(cls, vars(cls)["__init__"])  # type: ignore[misc]
+
+
+def _checked(cls: type, init: Any) -> Any:
+    inner = init
+    while hasattr(inner, "__wrapped__"):
+        inner = inner.__wrapped__
+    names = inner.__code__.co_varnames[1:inner.__code__.co_argcount]
+    kinds = inner.__annotations__
+
+    @functools.wraps(init)
+    def call(self: Any, *arguments: Any, **given: Any) -> None:
+        by_place = [as_kind(cls.__name__, name, value, kinds.get(name, "")) for name, value in zip(names, arguments)]
+        given = {name: as_kind(cls.__name__, name, value, kinds.get(name, "")) for name, value in given.items()}
+        init(self, *by_place, *arguments[len(names):], **given)
+
+    return call

@@ -257,8 +257,6 @@ uni_tensor *uni_op_loss(uni_tape *tape, uni_loss_kind kind, uni_tensor *target,
     if (l.cols == 0)
         return uni_tape_fail(tape, UNI_ESHAPE, "loss: predictions of shape %s have no classes",
                              uni__shape(tape, prediction));
-    if (kind == UNI_LOSS_HUBER && parameter == 0)
-        l.parameter = 1;
     if (!read_target(tape, target, prediction, &l))
         return NULL;
     uni_tensor *out = uni__new(tape, UNI_F32, prediction->ndim - 1, prediction->shape);

@@ -87,6 +87,47 @@ class NoDefaults(unittest.TestCase):
                 call()
         self.assertEqual(layers.MaxPooling2D(2, strides=None)(np.ones((1, 4, 4, 1))).shape, (1, 2, 2, 1))
 
+    def test_kinds(self):
+        """Of another kind than declared: an error that names the argument."""
+        layers, optimizers, losses, metrics, callbacks = keras.layers, keras.optimizers, keras.losses, keras.metrics, keras.callbacks
+        schedules = optimizers.schedules
+        for call, words in ((lambda: layers.Flatten(data_format=0), "data_format"), (lambda: layers.ZeroPadding2D(""), "padding"),
+                            (lambda: layers.Conv2D(2, 3, padding=0), "padding"), (lambda: layers.MultiHeadAttention(1, 2, value_dim=""), "value_dim"),
+                            (lambda: layers.ActivityRegularization(l1=-1), "l1"), (lambda: layers.BatchNormalization(axis=None), "axis"),
+                            (lambda: layers.TextVectorization(output_mode=0), "output_mode"), (lambda: layers.TextVectorization(max_tokens=""), "max_tokens"),
+                            (lambda: layers.TextVectorization(vocabulary="words.txt"), "vocabulary"), (lambda: layers.Normalization(variance=2.0), "mean and variance"),
+                            (lambda: layers.LSTM(2, bias_initializer=None), "bias_initializer"), (lambda: layers.Dense(2, trainable=None), "trainable"),
+                            (lambda: keras.Input(""), "shape"), (lambda: keras.Input((2, 1.5)), "shape"), (lambda: layers.InputLayer(), "shape"),
+                            (lambda: optimizers.Adam(beta_1=None), "beta_1"), (lambda: optimizers.SGD(learning_rate=True), "learning_rate"),
+                            (lambda: optimizers.RMSprop(centered="no"), "centered"), (lambda: optimizers.SGD(clipnorm=""), "clipnorm"),
+                            (lambda: schedules.CosineDecay("", 3), "initial_learning_rate"), (lambda: schedules.ExponentialDecay(0.1, 3, None), "decay_rate"),
+                            (lambda: losses.Huber(delta=None), "delta"), (lambda: losses.BinaryCrossentropy(from_logits=""), "from_logits"),
+                            (lambda: metrics.BinaryAccuracy(threshold=None), "threshold"), (lambda: metrics.F1Score(average=0), "average"),
+                            (lambda: metrics.Recall(top_k=0), "top_k"), (lambda: metrics.Precision(thresholds=[]), "thresholds"),
+                            (lambda: callbacks.CSVLogger("x.csv", separator=""), "separator"), (lambda: callbacks.BackupAndRestore("x", save_freq=1.5), "save_freq"),
+                            (lambda: callbacks.EarlyStopping(patience=None), "patience"), (lambda: callbacks.ReduceLROnPlateau(min_delta=""), "min_delta"),
+                            (lambda: callbacks.ModelCheckpoint("x.keras", monitor=0), "monitor"), (lambda: callbacks.LearningRateScheduler(0.1), "schedule"),
+                            (lambda: keras.initializers.Constant(None), "value"), (lambda: keras.initializers.RandomNormal(stddev=""), "stddev"),
+                            (lambda: keras.regularizers.L2(-1.0), "l2"), (lambda: keras.regularizers.L1(float("nan")), "l1")):
+            with self.subTest(words), self.assertRaisesRegex((TypeError, ValueError), words):
+                call()
+        self.assertFalse(layers.Dense(2, trainable=0).trainable)
+        self.assertEqual(optimizers.SGD(np.float32(0.5), momentum=np.float64(0.0)).learning_rate, 0.5)
+
+    def test_auto_mode(self):
+        """A metric whose name does not tell which direction is better needs a mode, as in Keras."""
+        for make in (lambda **more: keras.callbacks.EarlyStopping(**more), lambda **more: keras.callbacks.ModelCheckpoint("x.keras", **more),
+                     lambda **more: keras.callbacks.ReduceLROnPlateau(**more)):
+            with self.assertRaisesRegex(ValueError, "give mode='max'"):
+                make(monitor="val_score")
+            make(monitor="val_score", mode="max")
+        for name, grows in (("val_loss", False), ("accent_loss", False), ("fbeta_score", True), ("top_k_accuracy", True), ("mse", False)):
+            self.assertEqual(keras.callbacks.EarlyStopping(monitor=name)._grows, grows)
+
+    def test_delta_zero(self):
+        y, p = np.array([[0.0, 1.0]], np.float32), np.array([[0.2, 0.8]], np.float32)
+        self.assertEqual(float(keras.losses.Huber(delta=0.0)(y, p)), 0.0)
+
     def test_no_activation_is_linear(self):
         x = np.full((1, 3, 2), 5.0, np.float32)
         for kind in (keras.layers.LSTM, keras.layers.GRU):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unisono.extend import HARMLESS, Refused, check
+from unisono.extend import HARMLESS, Refused, as_kind, check
 
 __all__ = ["Configured", "check_float32", "dtype_name", "named_arguments"]
 
@@ -55,6 +55,11 @@ class Configured:
         return (_rebuild, (type(self), self.get_config()))
 
 
+def _kind_of(default: Any) -> str:
+    """Of an argument that only has a default."""
+    return type(default).__name__ if type(default) in (bool, int, float, str) else ""
+
+
 def dtype_name(dtype: Any) -> Any:
     """float32 of "float32", numpy.float32, a policy, and what a config has for one."""
     if isinstance(dtype, dict):  # a policy in a config
@@ -80,4 +85,5 @@ def named_arguments(what: str, defaults: dict[str, Any], arguments: tuple, given
         raise TypeError("%s() got %s twice" % (short, ", ".join(sorted(twice))))
     check(what, given, [*names, *also, "name", "dtype"], refused)
     check_float32(short, given.get("dtype"))
-    return dict(defaults, **given, **dict(zip(names, arguments)))
+    out = dict(defaults, **given, **dict(zip(names, arguments)))
+    return {name: as_kind(short, name, value, _kind_of(defaults.get(name))) for name, value in out.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 from unisono import _engine
@@ -88,6 +89,17 @@ def open_batch(what: str, batch_shape: Any) -> tuple:
     return tuple(batch_shape)
 
 
+def sample_shape(what: str, shape: Any) -> tuple:
+    """The shape of a sample: whole numbers, and None where any size will do."""
+    dims = (shape,) if isinstance(shape, numbers.Integral) and not isinstance(shape, bool) else shape
+    if isinstance(dims, (str, bytes)) or not hasattr(dims, "__iter__"):
+        raise ValueError("%s(shape=%.40r): a shape is a tuple of whole numbers, or None where any size will do" % (what, shape))
+    for each in dims:
+        if each is not None and (isinstance(each, bool) or not isinstance(each, numbers.Integral) or each < 1):
+            raise ValueError("%s(shape=%.40r): %.20r is not a size; a shape is a tuple of whole numbers of at least 1, or None where any size will do" % (what, shape, each))
+    return tuple(None if each is None else int(each) for each in dims)
+
+
 @strict({"tensor": Refused(None, "give the shape"), "batch_size": Refused(None, "batches may have any size"), "sparse": Refused(None, "tensors are dense", (False,)),
          "ragged": Refused(None, "tensors are rectangular: pad the rows", (False,)), "optional": Refused(False, "every input of a model is needed")},
         name="unisono.keras.Input")
@@ -98,7 +110,7 @@ def Input(shape: Any = None, batch_size: int | None = None, dtype: Any = "float3
     if shape is None:
         raise ValueError("Input needs the shape of a sample")
     dtype = getattr(dtype, "name", dtype) or "float32"
-    dims = (None,) + tuple(None if each is None else int(each) for each in ([shape] if isinstance(shape, int) else shape))
+    dims = (None,) + sample_shape("Input", shape)
     return KerasTensor(spec=(str(dtype), dims), name=name)
 
 

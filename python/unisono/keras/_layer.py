@@ -10,7 +10,7 @@ import inspect
 from typing import Any
 
 from unisono import _engine
-from unisono.extend import Refused, check, strict, safe_text
+from unisono.extend import Refused, as_kind, check, safe_text, strict
 from unisono.keras._arguments import check_float32
 from unisono.keras._graph import Input, KerasTensor
 from unisono.keras._own import Own, overrides, snake_case, spec_of
@@ -326,17 +326,25 @@ class EngineLayer(Layer):
               dict(_COMMON, **self._refused))
         if self._class not in ("InputLayer", "TextVectorization") and not (self._class == "SentenceEmbedding" and common.get("dtype") == "string"):
             check_float32(type(self).__name__, common.get("dtype"))
-        super().__init__(name=common.get("name"), trainable=common.get("trainable") is not False, dtype=common.get("dtype"), input_shape=shape)
+        trainable = as_kind(type(self).__name__, "trainable", common.get("trainable", True), "bool")
+        super().__init__(name=common.get("name"), trainable=trainable, dtype=common.get("dtype"), input_shape=shape)
+        for key, value in (config or {}).items():
+            if key.endswith("_initializer") and value is None and self._default_of(key) != "glorot_uniform":
+                raise TypeError("%s(%s=None) is not supported: in Keras it is not the default, but GlorotUniform; name the one that is meant"
+                                % (type(self).__name__, key))
         self._config = dict({key: _plain(value) for key, value in (config or {}).items() if value is not None or self._none_means(key)}, **self._config)
         self._native()  # wrong arguments are errors here
 
     def _none_means(self, key: str) -> bool:
         """Whether None says something: it does where it is not the default. The engine then acts on it, or refuses it."""
+        return self._default_of(key) is not None or key in self._none_counts
+
+    def _default_of(self, key: str) -> Any:
         for kind in type(self).__mro__:
             found = inspect.signature(vars(kind)["__init__"]).parameters.get(key) if "__init__" in vars(kind) else None
             if found is not None:
-                return found.default is not None or key in self._none_counts
-        return key in self._none_counts
+                return found.default
+        return None
 
     def build(self, input_shape: Any) -> None:
         """Makes the weights for inputs of this shape (with the batch); a list of shapes for several inputs."""

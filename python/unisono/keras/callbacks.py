@@ -11,7 +11,7 @@ import numpy as np
 
 from unisono.keras._tensor import shared
 
-from unisono.extend import Refused, near, strict_class, safe_text
+from unisono.extend import Refused, checks_kinds, near, safe_text, strict_class
 
 __all__ = ["Callback", "History", "EarlyStopping", "ModelCheckpoint", "BackupAndRestore", "ReduceLROnPlateau", "LearningRateScheduler", "TensorBoard",
            "CSVLogger", "TerminateOnNaN", "LambdaCallback", "ProgbarLogger", "EpochDots", "ReportCheckpointCallback"]
@@ -140,9 +140,22 @@ class _Native(Callback):
         return self._kind, self._options
 
 
-def _check_mode(mode):
+# By name, as the engine's callbacks do (src/nn/callbacks/callback.c).
+_LARGER = ("acc", "auc", "precision", "recall", "f1", "fbeta", "top_k")
+_SMALLER = ("loss", "error", "mse", "mae", "crossentropy", "hinge", "divergence", "huber", "lr", "learning_rate")
+
+
+def _mode(monitor, mode):
+    """min or max; auto knows it by the name."""
     if mode not in ("auto", "min", "max"):
         raise ValueError("mode is auto, min or max, not %r" % (mode,))
+    if mode != "auto":
+        return mode
+    if not monitor.endswith("loss") and any(word in monitor for word in _LARGER):
+        return "max"
+    if any(word in monitor for word in _SMALLER):
+        return "min"
+    raise ValueError("mode='auto' does not know whether %r is better when it is larger or smaller: give mode='max' or mode='min'" % (monitor,))
 
 
 class EarlyStopping(Callback):
@@ -150,15 +163,14 @@ class EarlyStopping(Callback):
 
     def __init__(self, monitor: str = "val_loss", min_delta: float = 0, patience: int = 0, verbose: int = 0, mode: str = "auto", baseline: Any = None,
                  restore_best_weights: bool = False, start_from_epoch: int = 0):
-        _check_mode(mode)
+        self._grows = _mode(monitor, mode) == "max"
         self.monitor, self.min_delta, self.patience, self.verbose, self.mode = monitor, abs(min_delta), patience, verbose, mode
         self.baseline, self.restore_best_weights, self.start_from_epoch = baseline, restore_best_weights, start_from_epoch
         self.best = self.best_weights = None
         self.wait = self.stopped_epoch = self.best_epoch = 0
 
     def _better(self, value, than):
-        grows = self.mode == "max" or self.mode == "auto" and any(word in self.monitor for word in ("acc", "auc", "precision", "recall", "f1"))
-        return value - self.min_delta > than if grows else value + self.min_delta < than
+        return value - self.min_delta > than if self._grows else value + self.min_delta < than
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Begins to count."""
@@ -213,15 +225,14 @@ class ModelCheckpoint(_Native):
 
     def __init__(self, filepath: Any, monitor: str = "val_loss", verbose: int = 0, save_best_only: bool = False, save_weights_only: bool = False,
                  mode: str = "auto", save_freq: str | int = "epoch"):
-        _check_mode(mode)
         super().__init__("ModelCheckpoint", path=os.fspath(filepath), monitor=monitor, verbose=verbose, save_best_only=save_best_only,
-                         save_weights_only=save_weights_only, mode=mode, save_every_batches=0 if save_freq == "epoch" else int(save_freq))
+                         save_weights_only=save_weights_only, mode=_mode(monitor, mode), save_every_batches=0 if save_freq == "epoch" else int(save_freq))
 
 
 class BackupAndRestore(_Native):
     """Goes on where an interrupted fit stood."""
 
-    def __init__(self, backup_dir: Any, save_freq: str = "epoch", delete_checkpoint: bool = True):
+    def __init__(self, backup_dir: Any, save_freq: str | int = "epoch", delete_checkpoint: bool = True):
         super().__init__("BackupAndRestore", directory=os.fspath(backup_dir), save_every_batches=0 if save_freq == "epoch" else int(save_freq),
                          keep=not delete_checkpoint)
 
@@ -231,10 +242,9 @@ class ReduceLROnPlateau(_Native):
 
     def __init__(self, monitor: str = "val_loss", factor: float = 0.1, patience: int = 10, verbose: int = 0, mode: str = "auto",
                  min_delta: float = 1e-4, cooldown: int = 0, min_lr: float = 0.0):
-        _check_mode(mode)
         if not 0 <= factor < 1:
             raise ValueError("factor must be at least 0 and below 1, not %r" % (factor,))
-        super().__init__("ReduceLROnPlateau", monitor=monitor, factor=factor, patience=patience, verbose=verbose, mode=mode, min_delta=min_delta,
+        super().__init__("ReduceLROnPlateau", monitor=monitor, factor=factor, patience=patience, verbose=verbose, mode=_mode(monitor, mode), min_delta=min_delta,
                          cooldown=cooldown, min_lr=min_lr)
 
 
@@ -242,6 +252,8 @@ class LearningRateScheduler(Callback):
     """The learning rate of an epoch from schedule(epoch, rate)."""
 
     def __init__(self, schedule: Any, verbose: int = 0):
+        if not callable(schedule):
+            raise TypeError("schedule must be a function(epoch, rate), not %r" % (schedule,))
         self.schedule, self.verbose = schedule, verbose
         try:
             inspect.signature(schedule).bind(0, 0.1)
@@ -274,7 +286,9 @@ class TensorBoard(_Native):
 class CSVLogger(_Native):
     """A line an epoch."""
 
-    def __init__(self, filename: str | None, separator: str = ",", append: bool = False):
+    def __init__(self, filename: Any, separator: str = ",", append: bool = False):
+        if len(separator.encode()) != 1:
+            raise ValueError("separator must be one ASCII character, not %r" % (separator,))
         super().__init__("CSVLogger", path=os.fspath(filename), separator=separator, append=append)
 
 
@@ -346,6 +360,7 @@ strict_class({"write_graph": Refused(True, "the graph is always written"), "writ
               "embeddings_metadata": Refused(None, "embeddings are not written")})(TensorBoard)
 strict_class()(CSVLogger)
 strict_class({"raise_error": Refused(False, "look at the history after fit")})(TerminateOnNaN)
+checks_kinds(EarlyStopping, ModelCheckpoint, BackupAndRestore, ReduceLROnPlateau, LearningRateScheduler, TensorBoard, CSVLogger, ProgbarLogger, EpochDots)
 
 
 _FIT_STATE = "fit_state"  # a folder beside model.keras: history, and what callbacks remember

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-from unisono.extend import check, strict
+from unisono.extend import as_kind, check, strict
 from unisono.keras._arguments import Configured
 
 __all__ = ["Initializer", "Zeros", "Ones", "Constant", "RandomUniform", "RandomNormal", "TruncatedNormal", "GlorotUniform", "GlorotNormal", "HeUniform",
@@ -33,6 +33,8 @@ def _make(name, **defaults):
             raise TypeError("%s() takes at most %d arguments, got %d" % (name, len(defaults), len(arguments)))
         check("unisono.keras.initializers." + name, given, defaults)
         given = dict(defaults, **dict(zip(defaults, arguments)), **given)
+        for key, value in given.items():
+            as_kind(name, key, value, "int | None" if key == "seed" else "float")
         self._config = {key: value for key, value in given.items() if value is not None}
     return type(name, (Initializer,), {"__init__": __init__, "__doc__": "Keras's %s." % name, "__module__": __name__})
 

@@ -7,7 +7,7 @@ from typing import Any
 from unisono import _engine
 from unisono.extend import Refused, strict
 from unisono.keras._arguments import dtype_name
-from unisono.keras._graph import Input, open_batch
+from unisono.keras._graph import Input, open_batch, sample_shape
 from unisono.keras._layer import EngineLayer, Layer
 from unisono.keras._tensor import as_array
 
@@ -42,9 +42,10 @@ class InputLayer(EngineLayer):
                 "optional": Refused(False, "every input of a model is needed")}
 
     def __init__(self, shape: Any = None, dtype: Any = None, name: str | None = None, batch_shape: Any = None, input_shape: Any = None, **common: Any):
-        shape = shape if shape is not None else input_shape
+        if sum(each is not None for each in (shape, batch_shape, input_shape)) != 1:
+            raise TypeError("InputLayer needs one of shape, batch_shape and input_shape")
         if batch_shape is None:
-            batch_shape = (None,) + tuple([shape] if isinstance(shape, int) else shape or ())
+            batch_shape = (None,) + sample_shape("InputLayer", shape if shape is not None else input_shape)
         config = {"batch_shape": list(open_batch("InputLayer", batch_shape)), "dtype": str(getattr(dtype, "name", dtype) or "float32")}
         super().__init__(config, dict(common, name=name))
 
@@ -480,6 +481,10 @@ class TextVectorization(_Text):
         if dtype not in (None, "string", "float32", kind):  # float32 is in every config, and in Keras, too, class numbers are int64 all the same
             raise TypeError("TextVectorization(dtype=%r) is not supported: output_mode=%r gives %s; leave dtype out, or convert the output"
                             % (dtype, output_mode, kind))
+        if pad_to_max_tokens is True and max_tokens is None:
+            raise ValueError("TextVectorization(pad_to_max_tokens=True) needs max_tokens")
+        if vocabulary is not None and (isinstance(vocabulary, (str, bytes, dict)) or len(vocabulary) == 0):
+            raise ValueError("TextVectorization(vocabulary=%.40r): a vocabulary is a list of words that is not empty" % (vocabulary,))
         super().__init__(dict(max_tokens=max_tokens, standardize=standardize, split=split, ngrams=ngrams, output_mode=output_mode,
                               output_sequence_length=output_sequence_length, pad_to_max_tokens=pad_to_max_tokens,
                               vocabulary=None if vocabulary is None else [str(each) for each in vocabulary]), common)

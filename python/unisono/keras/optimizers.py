@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from unisono import _engine
-from unisono.extend import Refused, check, strict_class
+from unisono.extend import Refused, as_kind, check, checks_kinds, strict_class
 from unisono.keras._arguments import Configured
 from unisono.keras._tape import LazyGradient
 from unisono.keras._tensor import Tensor, Variable, context, shared
@@ -139,7 +139,7 @@ class Optimizer(Configured):
             return _engine.Optimizer(self._class, dict(config, learning_rate=self._rate._object()))
         if callable(self._rate):
             return _engine.Optimizer(self._class, config, _by_step(self._rate))
-        return _engine.Optimizer(self._class, dict(config, learning_rate=float(self._rate)))
+        return _engine.Optimizer(self._class, dict(config, learning_rate=float(as_kind(self._class, "learning_rate", self._rate, "float"))))
 
     def _for_model(self):
         """The engine's optimizer that compile gives away; a second model gets one of its own with the same settings."""
@@ -306,6 +306,7 @@ for _cls in (SGD, Adam, AdamW, RMSprop, Adagrad):
     strict_class(_REFUSED)(_cls)
 for _cls in (ExponentialDecay, CosineDecay, PiecewiseConstantDecay):
     strict_class()(_cls)
+checks_kinds(SGD, Adam, AdamW, RMSprop, Adagrad, ExponentialDecay, CosineDecay, PiecewiseConstantDecay)
 _NAMES = {cls.__name__.lower(): cls for cls in (SGD, Adam, AdamW, RMSprop, Adagrad)}
 
 

@@ -185,14 +185,33 @@ void uni__monitor_take(uni__monitor *monitor, const uni_value *state)
 
 /* ---- monitored values ---- */
 
-/* Keras asks the metric object; the name tells as much. */
-static bool is_better_larger(const char *name)
+static bool has_any(const char *name, const char *const *words)
 {
-    static const char *const up[] = { "acc", "auc", "precision", "recall", "f1", "fbeta", "top_k" };
-    for (size_t i = 0; i < sizeof up / sizeof up[0]; i++)
-        if (strstr(name, up[i]) != NULL)
+    for (; *words != NULL; words++)
+        if (strstr(name, *words) != NULL)
             return true;
     return false;
+}
+
+/* Keras asks the metric object; the name tells as much, or the user says it. The words are also in
+ * python/unisono/keras/callbacks.py. */
+static int is_better_larger(bool *out, const char *name, uni_error *err)
+{
+    static const char *const larger[] = { "acc", "auc",   "precision", "recall",
+                                          "f1",  "fbeta", "top_k",     NULL };
+    static const char *const smaller[] = { "loss",          "error", "mse",
+                                           "mae",           "hinge", "divergence",
+                                           "crossentropy",  "huber", "lr",
+                                           "learning_rate", NULL };
+    size_t size = strlen(name);
+    bool is_loss = size >= 4 && strcmp(name + size - 4, "loss") == 0;
+    *out = !is_loss && has_any(name, larger);
+    return *out || has_any(name, smaller)
+               ? 0
+               : uni_error_set(err, UNI_EINVAL,
+                               "UNI_MONITOR_AUTO does not know whether \"%s\" is better when it is "
+                               "larger or smaller: set mode to UNI_MONITOR_MAX or UNI_MONITOR_MIN",
+                               name);
 }
 
 int uni__monitor_init(uni__monitor *monitor, const char *name, uni_monitor_mode mode,
@@ -203,9 +222,10 @@ int uni__monitor_init(uni__monitor *monitor, const char *name, uni_monitor_mode 
         return uni_error_set(err, UNI_ELIMIT,
                              "the name of a monitored number has at most %zu bytes: %s",
                              sizeof monitor->name - 1, name);
-    *monitor = (uni__monitor){ .maximize = mode == UNI_MONITOR_MAX ||
-                                           (mode == UNI_MONITOR_AUTO && is_better_larger(name)),
-                               .min_delta = fabs(min_delta) };
+    bool larger = mode == UNI_MONITOR_MAX;
+    if (mode == UNI_MONITOR_AUTO)
+        UNI_TRY(is_better_larger(&larger, name, err));
+    *monitor = (uni__monitor){ .maximize = larger, .min_delta = fabs(min_delta) };
     strcpy(monitor->name, name);
     return 0;
 }

@@ -55,8 +55,8 @@ typedef struct uni__monitor {
     bool has_best;
     bool warned;
 } uni__monitor;
-/* Keras's auto mode: names with "acc", "auc", "precision", "recall", "f1", "fbeta" are better when
- * larger. */
+/* UNI_MONITOR_AUTO knows by the name which direction is better, and refuses a name that does not
+ * tell. */
 int uni__monitor_init(uni__monitor *monitor, const char *name, uni_monitor_mode mode,
                       double min_delta, uni_error *err) UNI_MUST_USE;
 /* The value, or NaN with one warning if the logs do not have it. */

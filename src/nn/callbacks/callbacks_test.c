@@ -2,6 +2,7 @@
  * callbacks_test.c - each callback by what the user gets from it: terminal output, files, weights,
  * learning rates, and a killed training that continues.
  */
+#include "nn/callbacks/callback.h"
 #include "nn/model/testing.h"
 
 #include <fcntl.h>
@@ -129,6 +130,36 @@ static int spoil_weights(void *self, uni_model *model, int epoch, const uni_logs
     return 0;
 }
 static const uni_callback_class keeper_class = { .name = "keeper", .epoch_end = spoil_weights };
+
+/* A name that does not tell which direction is better is refused, not taken for a loss. */
+static void test_auto_mode(void **state)
+{
+    static const struct {
+        const char *name;
+        int status;
+        bool maximize;
+    } cases[] = {
+        { NULL, 0, false },
+        { "val_accuracy", 0, true },
+        { "fbeta_score", 0, true },
+        { "top_k_acc", 0, true },
+        { "mse", 0, false },
+        { "accent_loss", 0, false },
+        { "val_score", UNI_EINVAL, false },
+        { "", UNI_EINVAL, false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uni__monitor monitor = { 0 };
+        uni_error err = { 0 };
+        assert_int_equal(uni__monitor_init(&monitor, cases[i].name, UNI_MONITOR_AUTO, 0, &err),
+                         cases[i].status);
+        assert_int_equal(monitor.maximize, cases[i].maximize);
+        assert_true(cases[i].status == 0 || strstr(err.message, "UNI_MONITOR_MAX") != NULL);
+    }
+    uni__monitor monitor;
+    assert_int_equal(uni__monitor_init(&monitor, "val_score", UNI_MONITOR_MAX, 0, NULL), 0);
+    assert_true(monitor.maximize);
+}
 
 /* A learning rate that ruins the model after two epochs: the best weights are restored. */
 static double ruin(void *context, int epoch, double rate, uni_error *err)
@@ -549,11 +580,17 @@ static void broken_backup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(early_stopping),    cmocka_unit_test(best_weights_are_restored),
-        cmocka_unit_test(reduce_on_plateau), cmocka_unit_test(epoch_dots),
-        cmocka_unit_test(progress),          cmocka_unit_test(csv_logger),
-        cmocka_unit_test(model_checkpoint),  cmocka_unit_test(tensorboard),
-        cmocka_unit_test(terminate_on_nan),  cmocka_unit_test(backup_and_restore),
+        cmocka_unit_test(test_auto_mode),
+        cmocka_unit_test(early_stopping),
+        cmocka_unit_test(best_weights_are_restored),
+        cmocka_unit_test(reduce_on_plateau),
+        cmocka_unit_test(epoch_dots),
+        cmocka_unit_test(progress),
+        cmocka_unit_test(csv_logger),
+        cmocka_unit_test(model_checkpoint),
+        cmocka_unit_test(tensorboard),
+        cmocka_unit_test(terminate_on_nan),
+        cmocka_unit_test(backup_and_restore),
         cmocka_unit_test(broken_backup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

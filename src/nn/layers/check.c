@@ -14,12 +14,15 @@ typedef enum value_kind {
     WHOLES, /* the same, or a list of them */
     WHOLES_OR_NULL,
     AXIS, /* a whole number */
-    AXES, /* the same, a list of them, or null: its layer says more */
+    AXES, /* the same, or a list of them */
     NUMBER,
     POSITIVE, /* a number of at least 0 */
     NUMBER_OR_NULL,
     SWITCH, /* true or false */
-    PADDING, /* a word, or whole numbers of at least 0 */
+    WORD,
+    WORD_OR_NULL,
+    COUNT_OR_NULL, /* a whole number of at least 1 */
+    COUNTS, /* whole numbers of at least 0, or pairs of them */
 } value_kind;
 
 static const struct {
@@ -37,13 +40,19 @@ static const struct {
     { "kernel_size", WHOLES },
     { "dilation_rate", WHOLES },
     { "pool_size", WHOLES },
-
+    { "value_dim", COUNT_OR_NULL },
+    { "output_shape", WHOLES_OR_NULL },
+    { "max_tokens", COUNT_OR_NULL },
+    { "output_sequence_length", COUNT_OR_NULL },
+    { "ngrams", COUNT_OR_NULL },
     { "momentum", NUMBER },
     { "epsilon", NUMBER },
     { "rate", NUMBER },
     { "dropout", NUMBER },
     { "threshold", NUMBER },
     { "alpha", NUMBER },
+    { "l1", POSITIVE },
+    { "l2", POSITIVE },
     { "negative_slope", POSITIVE },
     { "max_value", NUMBER_OR_NULL },
     { "use_bias", SWITCH },
@@ -53,7 +62,11 @@ static const struct {
     { "reset_after", SWITCH },
     { "unit_forget_bias", SWITCH },
     { "keepdims", SWITCH },
-    { "padding", PADDING },
+    { "invert", SWITCH },
+    { "mask_zero", SWITCH },
+    { "pad_to_max_tokens", SWITCH },
+    { "data_format", WORD_OR_NULL },
+    { "output_mode", WORD },
 };
 
 static bool is_whole(const uni_value *value, double least)
@@ -89,7 +102,7 @@ static bool fits(const uni_value *value, value_kind kind)
     case AXIS:
         return is_whole(value, -INT32_MAX);
     case AXES:
-        return type == UNI_TYPE_NULL || are_whole(value, -INT32_MAX, 1);
+        return are_whole(value, -INT32_MAX, 1);
     case NUMBER_OR_NULL:
         return type == UNI_TYPE_NULL || number;
     case NUMBER:
@@ -98,8 +111,14 @@ static bool fits(const uni_value *value, value_kind kind)
         return number && uni_value_as_float(value, -1) >= 0;
     case SWITCH:
         return type == UNI_TYPE_BOOL;
-    case PADDING:
-        return type == UNI_TYPE_STRING || are_whole(value, 0, 2);
+    case WORD:
+        return type == UNI_TYPE_STRING;
+    case WORD_OR_NULL:
+        return type == UNI_TYPE_NULL || type == UNI_TYPE_STRING;
+    case COUNT_OR_NULL:
+        return type == UNI_TYPE_NULL || is_whole(value, 1);
+    case COUNTS:
+        return are_whole(value, 0, 2);
     }
     return true;
 }
@@ -116,7 +135,10 @@ static int refuse(const char *key, value_kind kind, uni_error *err)
         [POSITIVE] = "a number of at least 0",
         [NUMBER_OR_NULL] = "a number, or nothing",
         [SWITCH] = "true or false",
-        [PADDING] = "a word, or whole numbers of at least 0",
+        [WORD] = "a word",
+        [WORD_OR_NULL] = "a word, or nothing",
+        [COUNT_OR_NULL] = "a whole number of at least 1, or nothing",
+        [COUNTS] = "a whole number of at least 0, or a list of them",
     };
     return uni_error_set(err, UNI_EINVAL, "%s must be %s", key, words[kind]);
 }
@@ -127,12 +149,28 @@ static int check_one(const uni_value *config, const char *key, value_kind kind, 
     return value == NULL || fits(value, kind) ? 0 : refuse(key, kind, err);
 }
 
+/* One without the other would leave the layer as it was before adapt. */
+static int check_statistics(const uni_value *config, uni_error *err)
+{
+    bool mean = uni_value_type_of(uni_dict_get(config, "mean")) != UNI_TYPE_NULL;
+    bool variance = uni_value_type_of(uni_dict_get(config, "variance")) != UNI_TYPE_NULL;
+    return mean == variance ? 0
+                            : uni_error_set(err, UNI_EINVAL,
+                                            "mean and variance must be given together, or neither");
+}
+
 int uni__config_check(const char *class_name, const uni_value *config, uni_error *err)
 {
     bool normalizes = strstr(class_name, "Normalization") != NULL;
+    bool adapts = strcmp(class_name, "Normalization") == 0; /* says more about its axis itself */
     bool pools = uni_dict_get(config, "pool_size") != NULL;
+    bool pads = strncmp(class_name, "ZeroPadding", 11) == 0;
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
         UNI_TRY(check_one(config, rules[i].key, rules[i].kind, err));
-    UNI_TRY(check_one(config, "axis", normalizes ? AXES : AXIS, err));
+    if (!adapts)
+        UNI_TRY(check_one(config, "axis", normalizes ? AXES : AXIS, err));
+    UNI_TRY(check_one(config, "padding", pads ? COUNTS : WORD, err));
+    if (adapts)
+        UNI_TRY(check_statistics(config, err));
     return check_one(config, "strides", pools ? WHOLES_OR_NULL : WHOLES, err);
 }

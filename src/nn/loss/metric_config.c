@@ -149,6 +149,58 @@ static int refuse_others(const char *class_name, const uni_value *config, uni_er
     return 0;
 }
 
+/* Null, or a whole number of at least `least`. */
+static bool is_count(const uni_value *value, int least)
+{
+    if (uni_value_type_of(value) == UNI_TYPE_NULL)
+        return true;
+    double number = uni_value_as_float(value, NAN);
+    return uni_value_is_number(value) && uni_value_type_of(value) != UNI_TYPE_BOOL &&
+           number >= least && number <= 1000000 && number == floor(number);
+}
+
+static bool is_fraction(const uni_value *value)
+{
+    double number = uni_value_as_float(value, NAN);
+    return uni_value_is_number(value) && uni_value_type_of(value) != UNI_TYPE_BOOL && number >= 0 &&
+           number <= 1;
+}
+
+static bool are_fractions(const uni_value *value)
+{
+    if (uni_value_type_of(value) != UNI_TYPE_LIST)
+        return uni_value_type_of(value) == UNI_TYPE_NULL || is_fraction(value);
+    for (size_t i = 0; i < uni_list_size(value); i++)
+        if (!is_fraction(uni_list_get(value, i)))
+            return false;
+    return uni_list_size(value) > 0;
+}
+
+/* The readers take the default where a value is missing; of another kind it is an error. */
+static int check_kinds(const char *class_name, const uni_value *config, bool fbeta, uni_error *err)
+{
+    const uni_value *average = uni_dict_get(config, "average"),
+                    *threshold = uni_dict_get(config, "threshold");
+    const char *wrong =
+        uni_value_type_of(average) != UNI_TYPE_NULL && uni_value_type_of(average) != UNI_TYPE_STRING
+            ? "average must be a word, or nothing"
+        : fbeta && uni_value_type_of(threshold) != UNI_TYPE_NULL &&
+                (!is_fraction(threshold) || uni_value_as_float(threshold, 0) == 0)
+            ? "threshold must be a number above 0 and at most 1, or nothing"
+        : !are_fractions(uni_dict_get(config, "thresholds"))
+            ? "thresholds must be a number from 0 to 1, or a list of them"
+        : !is_count(uni_dict_get(config, "top_k"), 1)
+            ? "top_k must be a whole number of at least 1, or nothing"
+        : !is_count(uni_dict_get(config, "class_id"), 0)
+            ? "class_id must be a whole number of at least 0, or nothing"
+        : !is_count(uni_dict_get(config, "k"), 1) ? "k must be a whole number of at least 1"
+        : !is_count(uni_dict_get(config, "num_thresholds"), 2)
+            ? "num_thresholds must be a whole number of at least 2"
+            : NULL;
+    return wrong == NULL ? 0
+                         : uni_error_set(err, UNI_EINVAL, "the metric %s: %s", class_name, wrong);
+}
+
 static int read_thresholds(uni__metric_settings *settings, const uni_value *value, uni_error *err)
 {
     size_t count = uni_list_size(value);
@@ -191,6 +243,7 @@ static int read_settings(uni__metric_settings *settings, const char *class_name,
     bool precision =
         uni__same_name(class_name, "Precision") || uni__same_name(class_name, "Recall");
     const uni_value *threshold = uni_dict_get(config, "threshold");
+    UNI_TRY(check_kinds(class_name, config, fbeta, err));
     int average = UNI__AVERAGE_NONE, summation = UNI__SUM_INTERPOLATE, curve = 0;
     UNI_TRY(read_choice(config, "average", averages, 3, &average, err));
     UNI_TRY(read_choice(config, "summation_method", summations, 3, &summation, err));

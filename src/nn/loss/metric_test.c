@@ -353,12 +353,47 @@ static void test_configs(void **state)
     uni_value_free(value);
 }
 
+/* A value of another kind does not become the default. */
+static void test_kinds(void **state)
+{
+    static const struct {
+        const char *class_name, *config, *words;
+    } cases[] = {
+        { "F1Score", "{\"average\": 0}", "average must be" },
+        { "FBetaScore", "{\"threshold\": \"\"}", "threshold must be" },
+        { "F1Score", "{\"threshold\": 0}", "threshold must be" },
+        { "Recall", "{\"thresholds\": []}", "thresholds must be" },
+        { "Precision", "{\"thresholds\": [0.5, \"x\"]}", "thresholds must be" },
+        { "Precision", "{\"thresholds\": 1.5}", "thresholds must be" },
+        { "Recall", "{\"top_k\": 0}", "top_k must be" },
+        { "Recall", "{\"top_k\": 1.5}", "top_k must be" },
+        { "Precision", "{\"class_id\": \"\"}", "class_id must be" },
+        { "TopKCategoricalAccuracy", "{\"k\": true}", "k must be" },
+        { "AUC", "{\"num_thresholds\": 1}", "num_thresholds must be" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uni_value *config = NULL;
+        uni_metric *metric = NULL;
+        uni_error err = { 0 };
+        assert_int_equal(uni_json_read(&config, cases[i].config, strlen(cases[i].config), NULL), 0);
+        assert_int_equal(uni__metric_from_config(&metric, cases[i].class_name, config, &err),
+                         UNI_EINVAL);
+        assert_non_null(strstr(err.message, cases[i].words));
+        assert_null(metric);
+        uni_value_free(config);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_to_keras),     cmocka_unit_test(test_names),
-        cmocka_unit_test(test_accuracy_by_shapes), cmocka_unit_test(test_weights_of_images),
-        cmocka_unit_test(test_values_and_own),     cmocka_unit_test(test_configs),
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_equal_to_keras),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_accuracy_by_shapes),
+        cmocka_unit_test(test_weights_of_images),
+        cmocka_unit_test(test_values_and_own),
+        cmocka_unit_test(test_configs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
