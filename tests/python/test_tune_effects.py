@@ -347,7 +347,7 @@ class Schedulers(unittest.TestCase):
 
     def test_create(self):
         self.assertEqual(schedulers.create_scheduler(scheduler="asha", max_t=7).options["max_t"], 7)
-        self.assertIsInstance(schedulers.create_scheduler("pbt"), schedulers.PopulationBasedTraining)
+        self.assertIsInstance(schedulers.create_scheduler("pbt", hyperparam_mutations={"x": [1, 2]}), schedulers.PopulationBasedTraining)
         with self.assertRaisesRegex(TypeError, "did you mean 'max_t'"):
             schedulers.create_scheduler("asha", mx_t=3)
         with self.assertRaisesRegex(TypeError, "unexpected"):

@@ -264,6 +264,12 @@ class Arguments(unittest.TestCase):
                 (lambda: schedulers.MedianStoppingRule(hard_stop=False), "ended, not paused"),
                 (lambda: schedulers.MedianStoppingRule(min_time_slice=5), "ended, not paused"),
                 (lambda: schedulers.PopulationBasedTraining(synch=True), "as they come"),
+                (lambda: schedulers.PopulationBasedTraining(), "hyperparam_mutations"),
+                (lambda: schedulers.ASHAScheduler(max_t=None), "max_t must be a number"),
+                (lambda: schedulers.ASHAScheduler(time_attr=0), "time_attr must be a text"),
+                (lambda: schedulers.HyperBandScheduler(metric=[]), "metric must be a text or None"),
+                (lambda: schedulers.MedianStoppingRule(min_samples_required=1.5), "min_samples_required must be a whole number"),
+                (lambda: tune.TuneConfig(metric=""), "metric must be a name"),
                 (lambda: schedulers.PopulationBasedTraining(perturbation_factors=(2, 0.5)), "1.2 or 0.8"),
                 (lambda: schedulers.FIFOScheduler(max_t=3), "unexpected keyword"),
                 (lambda: search.ConcurrencyLimiter(search.TPESearch(), 2, batch=True), "as soon as"),
@@ -282,6 +288,12 @@ class Arguments(unittest.TestCase):
                      lambda: tune.run(_nothing, checkpoint_config=tune.CheckpointConfig(), keep_checkpoints_num=1)):
             with self.assertRaises(ValueError):
                 call()
+
+    def test_one_metric(self):
+        """A scheduler's own metric is not dropped beside the experiment's: that is an error, as in Ray."""
+        for own in (schedulers.ASHAScheduler(metric="other", mode="min"), schedulers.ASHAScheduler(metric="loss", mode="max")):
+            with self.assertRaisesRegex(ValueError, "give it once"):
+                tune.Tuner(_nothing, tune_config=tune.TuneConfig(metric="loss", mode="min", scheduler=own)).fit()
 
     def test_stoppers_are_combined(self):
         both = stopper.CombinedStopper(stopper.MaximumIterationStopper(7), stopper.MaximumIterationStopper(2))

@@ -39,6 +39,8 @@ class TuneConfig:
     seed: int | None = None
 
     def __post_init__(self):
+        if self.metric is not None and (not isinstance(self.metric, str) or not self.metric):
+            raise TypeError("metric must be a name, or None, not %r" % (self.metric,))
         if self.mode not in (None, "min", "max"):
             raise ValueError('mode must be "min" or "max", not %r' % (self.mode,))
         if not isinstance(self.num_samples, int) or self.num_samples == 0 or self.num_samples < -1:
@@ -139,8 +141,8 @@ class Plan:
             raise TypeError("scheduler must be one of unisono.tune.schedulers, not %s" % type(scheduler).__name__)
         searcher, limit = self._searcher()
         for own in (scheduler, searcher):
-            self.metric = self.metric or getattr(own, "metric", None)
-            self.mode = self.mode or getattr(own, "mode", None)
+            self.metric = self._one("metric", self.metric, own)
+            self.mode = self._one("mode", self.mode, own)
         keep, attribute, order = run.checkpoint_config._policy()
         stop = _stop_spec(run.stop)
         budgets = [budget for budget in (_seconds(tune.time_budget_s), stop.pop(TIMEOUT, None)) if budget is not None]
@@ -161,6 +163,13 @@ class Plan:
             spec["searcher"] = searcher._spec()
         spec.update(prepared.resources)
         return {key: value for key, value in spec.items() if value is not None}
+
+    def _one(self, name, value, own):
+        """There is one metric (and one mode): the search, the scheduler and the searcher have the same."""
+        other = getattr(own, name, None)
+        if value is not None and other is not None and value != other:
+            raise ValueError("%s(%s=%r), but the experiment has %s=%r: give it once, to the TuneConfig" % (type(own).__name__, name, other, name, value))
+        return other if value is None else value
 
     def _searcher(self):
         """(searcher, how many at a time or None)"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unisono._arguments import Refused, near, strict_class
+from unisono._arguments import Refused, checks_kinds, near, strict_class
 
 _TO_THE_END = "a trial that has reached max_t ends"
 
@@ -42,8 +42,8 @@ class AsyncHyperBandScheduler(TrialScheduler):
 
     kind = "asha"
 
-    def __init__(self, time_attr: str = "training_iteration", metric: str | None = None, mode: str | None = None, max_t: int = 100,
-                 grace_period: int = 1, reduction_factor: int = 4, brackets: int = 1, stop_last_trials: bool = True):
+    def __init__(self, time_attr: str = "training_iteration", metric: str | None = None, mode: str | None = None, max_t: float = 100,
+                 grace_period: float = 1, reduction_factor: float = 4, brackets: int = 1, stop_last_trials: bool = True):
         super().__init__(metric, mode, dict(time_attr=time_attr, max_t=max_t, grace_period=grace_period, reduction_factor=reduction_factor,
                                            brackets=brackets))
 
@@ -69,8 +69,8 @@ class HyperBandScheduler(TrialScheduler):
     kind = "hyperband"
     pauses = True
 
-    def __init__(self, time_attr: str = "training_iteration", metric: str | None = None, mode: str | None = None, max_t: int = 81,
-                 reduction_factor: int = 3, stop_last_trials: bool = True):
+    def __init__(self, time_attr: str = "training_iteration", metric: str | None = None, mode: str | None = None, max_t: float = 81,
+                 reduction_factor: float = 3, stop_last_trials: bool = True):
         super().__init__(metric, mode, dict(time_attr=time_attr, max_t=max_t, reduction_factor=reduction_factor))
 
 
@@ -89,11 +89,16 @@ class PopulationBasedTraining(TrialScheduler):
                  burn_in_period: float = 0.0, hyperparam_mutations: Any = None, quantile_fraction: float = 0.25, resample_probability: float = 0.25,
                  perturbation_factors: Any = (1.2, 0.8), custom_explore_fn: Any = None, log_config: bool = True, require_attrs: bool = True,
                  synch: bool = False):
-        for name, how in (hyperparam_mutations or {}).items():
+        if not isinstance(hyperparam_mutations, dict) or not hyperparam_mutations:
+            raise TypeError("hyperparam_mutations must be a dictionary of what may change, not %.40r" % (hyperparam_mutations,))
+        for name, how in hyperparam_mutations.items():
             if callable(how):
                 raise NotImplementedError("PopulationBasedTraining: the mutation of %r is a function; give a list or a tune.uniform and the like" % name)
         super().__init__(metric, mode, dict(time_attr=time_attr, perturbation_interval=perturbation_interval, quantile_fraction=quantile_fraction,
-                                           resample_probability=resample_probability, mutations=hyperparam_mutations or {}))
+                                           resample_probability=resample_probability, mutations=hyperparam_mutations))
+
+
+checks_kinds(AsyncHyperBandScheduler, MedianStoppingRule, HyperBandScheduler, PopulationBasedTraining)
 
 
 def create_scheduler(scheduler: Any, **keywords: Any) -> Any:
