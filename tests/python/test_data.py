@@ -53,6 +53,15 @@ class Transforms(unittest.TestCase):
         self.assertEqual((ds.sum("id"), ds.mean("id"), ds.max("id")), (4950, 49.5, 99))
         self.assertAlmostEqual(ds.std("id"), numpy.arange(100).std(ddof=1))
 
+    def test_aggregates_of_several_columns(self):
+        """As in Ray: a number of one column, a dictionary of several; no column is left out."""
+        ds = data.from_items([{"x": 1, "y": 2.5}, {"x": 3, "y": 4.5}])
+        self.assertEqual((ds.sum(["x"]), ds.sum(["y", "x"]), ds.max()), (4, {"sum(y)": 7.0, "sum(x)": 4}, {"max(x)": 3, "max(y)": 4.5}))
+        self.assertEqual(ds.repeat(2).sum(), {"sum(x)": 8, "sum(y)": 14.0})
+        for wrong in (0, [], {}, ""):
+            with self.subTest(wrong), self.assertRaises((TypeError, ValueError, KeyError, unisono.Error)):
+                ds.sum(wrong)
+
     def test_columns(self):
         ds = data.from_numpy({"a": numpy.arange(4), "b": numpy.ones((4, 2))})
         self.assertEqual(ds.concat_columns(["a", "b"], "x").take_batch(4)["x"].tolist(), [[i, 1, 1] for i in range(4)])

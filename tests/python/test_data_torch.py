@@ -31,6 +31,12 @@ class Tensors(unittest.TestCase):
         one = next(iter(ds.to_torch(label_column="label", feature_columns=["x"], batch_size=4, feature_column_dtypes=torch.float64,
                                     unsqueeze_label_tensor=False)))
         self.assertEqual((one[0].dtype, tuple(one[1].shape)), (torch.float64, (4,)))
+        for wrong in (0, "", [], {}):
+            with self.subTest(wrong), self.assertRaisesRegex(TypeError, "feature_columns"):
+                ds.to_torch(feature_columns=wrong)
+        for wrong in (True, 1.5):  # Tensor.to(True) makes bools
+            with self.subTest(wrong), self.assertRaisesRegex(TypeError, "device"):
+                next(iter(ds.iter_torch_batches(device=wrong)))
         groups = next(iter(ds.to_torch(label_column="label", feature_columns={"a": ["x"], "b": ["x", "z"]}, batch_size=4)))
         self.assertEqual((groups[0]["a"].shape[1], groups[0]["b"].shape[1]), (1, 2))
         with self.assertRaisesRegex(KeyError, "no column"):

@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterator
 from unisono.data import _convert
 from unisono.data._cursor import Cursor
 from unisono.data._iterating import tables_of
-from unisono.data._options import whole
+from unisono.data._options import some_names, whole
 from unisono.data._schema import Schema
 
 
@@ -107,16 +107,12 @@ class Asking:
             seen.update(dict.fromkeys(_convert.to_numpy(table)[column].tolist()))
         return list(seen)
 
-    def _numbers(self, on: Any) -> Iterator[Any]:
-        """The values of one column (the first one), block by block; missing ones are left out, as pandas and Ray have it."""
+    def _numbers(self, name: str) -> Iterator[Any]:
+        """The values of one column, block by block; missing ones are left out, as pandas and Ray have it."""
         import numpy
 
-        names = [on] if isinstance(on, str) else on
-        source = self.select_columns(names) if names else self
-        for table in source._read(4096):
-            batch = _convert.to_numpy(table)
-            name = names[0] if names else next(iter(batch))
-            values = batch[name]
+        for table in self.select_columns([name])._read(4096):
+            values = _convert.to_numpy(table)[name]
             if values.dtype == object:
                 values = numpy.array([value for value in values if value is not None] or [math.nan])
             if values.dtype.kind not in "iufb":
@@ -127,10 +123,17 @@ class Asking:
                 yield values
 
     def _aggregate(self, name: str, on: Any, ddof: int = 1) -> Any:
+        """A number, or of several columns {"sum(x)": a number, ...}, as in Ray."""
+        columns = self.columns() if on is None else some_names(on, "on")
+        if len(columns) <= 1:
+            return self._aggregate_one(name, columns[0], ddof) if columns else None
+        return {"%s(%s)" % (name, column): self._aggregate_one(name, column, ddof) for column in columns}
+
+    def _aggregate_one(self, name: str, column: str, ddof: int) -> Any:
         """One pass in blocks: count, mean and squared distances are joined pairwise, so that no digits are lost; sums of whole numbers are exact."""
         total: Any = 0
         mean, squares, low, high, count = 0.0, 0.0, None, None, 0
-        for values in self._numbers(on):
+        for values in self._numbers(column):
             size, own = values.size, float(values.mean(dtype="float64"))
             delta = own - mean
             squares += ((values.astype("float64") - own) ** 2).sum() + delta * delta * count * size / (count + size)
@@ -145,23 +148,23 @@ class Asking:
                 "std": float((squares / (count - ddof)) ** 0.5) if count > ddof else math.nan}[name]
 
     def sum(self, on: Any = None) -> Any:
-        """Of a column of numbers (the first one)."""
+        """Of a column of numbers; of several (None: all) a dictionary."""
         return self._aggregate("sum", on)
 
     def mean(self, on: Any = None) -> Any:
-        """Of a column of numbers (the first one)."""
+        """Of a column of numbers; of several (None: all) a dictionary."""
         return self._aggregate("mean", on)
 
     def min(self, on: Any = None) -> Any:
-        """Of a column of numbers (the first one)."""
+        """Of a column of numbers; of several (None: all) a dictionary."""
         return self._aggregate("min", on)
 
     def max(self, on: Any = None) -> Any:
-        """Of a column of numbers (the first one)."""
+        """Of a column of numbers; of several (None: all) a dictionary."""
         return self._aggregate("max", on)
 
     def std(self, on: Any = None, ddof: int = 1) -> Any:
-        """Of a column of numbers (the first one); NaN, as in pandas, of no more rows than ddof."""
+        """Of a column of numbers, of several (None: all) a dictionary; NaN, as in pandas, of no more rows than ddof."""
         return self._aggregate("std", on, ddof)
 
     # ---- to others ----

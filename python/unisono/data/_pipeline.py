@@ -185,10 +185,12 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
         return self._times * self._epoch_dataset(0).count()
 
     def sum(self, on: Any = None) -> Any:
-        """Of a column of numbers, over all epochs."""
-        if self._times is None:
+        """Of a column of numbers (of several: a dictionary), over all epochs."""
+        times = self._times
+        if times is None:
             raise ValueError("an endless pipeline has no sum")
-        return self._times * self._epoch_dataset(0).sum(on)
+        once = self._epoch_dataset(0).sum(on)
+        return {name: each and times * each for name, each in once.items()} if isinstance(once, dict) else once and times * once
 
     def take(self, limit: int | None = 20) -> list[dict]:
         """The first rows."""

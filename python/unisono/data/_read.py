@@ -112,8 +112,8 @@ def read_text(paths: Any, *, column: str = "text", drop_empty_lines: bool = True
               max_errors: int | None = None, encoding: str = "utf-8", **more: Any) -> Dataset:
     """One line a row."""
     drop_hints("read_text", more)
-    if encoding.lower().replace("_", "-") not in ("utf-8", "utf8", "ascii"):
-        raise ValueError("read_text reads UTF-8, not %s" % encoding)
+    if str(encoding).lower().replace("_", "-") not in ("utf-8", "utf8", "ascii"):
+        raise ValueError("read_text reads UTF-8, not %.40r" % (encoding,))
     return _read("text", paths, **_bad(dict(column=column, keep_empty=not drop_empty_lines, block_bytes=block_bytes), on_error, max_errors))
 
 

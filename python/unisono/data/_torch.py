@@ -127,6 +127,8 @@ def _iterable(torch: Any, make: Callable[[], Iterator[Any]], tracked: bool) -> A
 def _device_of(torch: Any, device: Any) -> Any:
     """Where tensors go; None: they stay on the CPU. "auto" is the device of a trainer's worker."""
     if device != "auto":
+        if isinstance(device, (bool, float)):  # Tensor.to() would take their type for that of the numbers
+            raise TypeError("device must be a device, its name or its number, not %r" % (device,))
         return device
     from unisono import _session
 
@@ -180,6 +182,8 @@ class TorchBatches:
         import torch
 
         have = self.columns()
+        if feature_columns is not None and not isinstance(feature_columns, (list, tuple, dict)) or feature_columns is not None and len(feature_columns) == 0:
+            raise TypeError("to_torch: feature_columns must be a list of columns, not %r" % (feature_columns,))
         asked = _flat(feature_columns or [])
         check_columns(have, ([label_column] if label_column else []) + asked)
         features = feature_columns or [name for name in have if name != label_column]
