@@ -86,6 +86,8 @@ UNI_API UNI_MUST_USE int uni_callback_new(uni_callback **out, const uni_callback
                                           void *self, uni_error *err);
 UNI_API void uni_callback_free(uni_callback *callback);
 
+/* Whether a monitored number is better when it is smaller or larger. AUTO knows it of losses,
+ * errors, accuracies and the like by their names; any other name is UNI_EINVAL. */
 typedef enum uni_monitor_mode {
     UNI_MONITOR_AUTO = 0,
     UNI_MONITOR_MIN,
