@@ -304,6 +304,7 @@ static void destroy(uni__group *group)
         item = next;
     }
     pthread_mutex_destroy(&group->lock);
+    free(group->frame);
     free(group->slots);
     free(group);
 }

@@ -62,6 +62,8 @@ struct uni__group {
     void *context;
     pthread_mutex_t lock; /* posted list */
     uni__posted *first, *last;
+    uint8_t *frame; /* the one of a ring that is being taken */
+    size_t frame_capacity;
 };
 
 /* An event of the group's owner, if it wants to know. */

@@ -10,12 +10,15 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "group/internal.h"
 #include "group/remote.h"
 
-#define ROUND_FRAMES 8192 /* frames of one worker in one round: fairness between ranks */
+/* Bytes of one worker's ring in one round: fairness between ranks, and to the timers. A ring that a
+ * process still writes is never empty, but it never holds more than this. */
+#define ROUND_RING_BYTES UNI__RING_BYTES
 #define LINE_MAX_BYTES (1u << 20) /* of the report pipe */
 #define ROUND_BYTES 65536 /* of a report pipe at a time; the rest waits for the next round */
 #define MESSAGE_MAX_BYTES (1u << 30)
@@ -132,28 +135,45 @@ void uni__links_take_frame(uni__worker_slot *worker, const uint8_t *payload, siz
     worker->joined_size = 0;
 }
 
-/* Up to ROUND_FRAMES frames; true when there was any. */
-static bool drain_slot(uni__worker_slot *worker, size_t limit)
+/* The frame's own copy: the worker can write the ring while it is checked and used. */
+static const uint8_t *copied(uni__group *group, const uint8_t *payload, size_t size)
+{
+    if (size >= group->frame_capacity) {
+        uint8_t *grown = realloc(group->frame, size + 1);
+        if (!grown)
+            return NULL;
+        group->frame = grown;
+        group->frame_capacity = size + 1;
+    }
+    return memcpy(group->frame, payload, size);
+}
+
+/* About as many bytes as a ring holds; true when there was any frame. */
+static bool drain_slot(uni__worker_slot *worker)
 {
     const uint8_t *payload;
-    size_t size, count = 0;
+    size_t size, bytes = 0;
     int type, flags, found = 0;
     uni_error err = { 0 };
-    while (worker->page && !worker->broken && !worker->held && count < limit &&
+    while (worker->page && !worker->broken && !worker->held && bytes < ROUND_RING_BYTES &&
            (found = uni__ring_peek(worker->page, &payload, &size, &type, &flags, &err)) > 0) {
-        uni__links_take_frame(worker, payload, size, type, flags);
+        const uint8_t *frame = copied(worker->group, payload, size);
+        if (frame)
+            uni__links_take_frame(worker, frame, size, type, flags);
+        else
+            mark_broken(worker, "there is no memory for its message");
         if (worker->page)
             uni__ring_pop(worker->page);
-        count++;
+        bytes += size + 8;
     }
     if (found < 0)
         mark_broken(worker, err.message);
-    return count > 0;
+    return bytes > 0;
 }
 
 void uni__group_drain(uni__group *group, int rank)
 {
-    drain_slot(&group->slots[rank], SIZE_MAX);
+    drain_slot(&group->slots[rank]);
 }
 
 static bool drain_all(uni__group *group)
@@ -161,17 +181,16 @@ static bool drain_all(uni__group *group)
     bool any = false;
     for (int i = 0; i < group->num_slots; i++)
         if (uni__worker_is_live(&group->slots[i].life))
-            any |= drain_slot(&group->slots[i], ROUND_FRAMES);
+            any |= drain_slot(&group->slots[i]);
     if (any)
         UNI__TELL(group, drained);
     return any;
 }
 
+/* Not through the workers' eventfd: one of them could have filled it and made it wait. */
 static void wake_self(uni__group *group)
 {
-    uint64_t one = 1;
-    ssize_t ignored = write(group->event_fd, &one, sizeof one);
-    (void)ignored;
+    uv_async_send(&group->async);
 }
 
 static void give_lines(uni__worker_slot *worker);
@@ -231,8 +250,13 @@ static void on_event_fd(uv_poll_t *handle, int status, int events)
 {
     uni__group *group = handle->data;
     uint64_t count;
-    ssize_t ignored = read(group->event_fd, &count, sizeof count);
-    (void)ignored;
+    /* O_NONBLOCK is a flag of the eventfd, not of our descriptor, so a worker may have cleared it
+     * and have taken the count since the poll. */
+    struct iovec place = { &count, sizeof count };
+    ssize_t n = preadv2(group->event_fd, &place, 1, -1, RWF_NOWAIT);
+    if (n < 0 && errno == EOPNOTSUPP) /* before Linux 5.8 */
+        n = read(group->event_fd, &count, sizeof count);
+    (void)n;
     drain_all(group);
 }
 
@@ -341,7 +365,7 @@ int uni__links_watch_worker(uni__worker_slot *worker, uni_error *err)
 void uni__links_read_rest(uni__worker_slot *worker)
 {
     read_channel(worker);
-    drain_slot(worker, SIZE_MAX);
+    drain_slot(worker);
     /* What the pipe held when the worker ended; a child of its own may go on writing. */
     int inside = worker->report_fd >= 0 ? fcntl(worker->report_fd, F_GETPIPE_SZ) : 0;
     bool held = worker->held;

@@ -180,7 +180,7 @@ bool uni__ring_commit(uni__page *page, void *payload, size_t size, int type, int
 int uni__ring_peek(uni__page *page, const uint8_t **payload, size_t *size, int *type, int *flags,
                    uni_error *err)
 {
-    for (;;) {
+    for (bool skipped = false;; skipped = true) {
         uint64_t head = atomic_load(&page->head);
         uint64_t tail = atomic_load_explicit(&page->tail, memory_order_relaxed);
         if (head == tail)
@@ -193,11 +193,15 @@ int uni__ring_peek(uni__page *page, const uint8_t **payload, size_t *size, int *
                                  (unsigned long long)head, (unsigned long long)tail);
         memcpy(&header, ring_of(page) + at, sizeof header);
         uint64_t whole = padded(header.size);
-        if (whole > to_end || whole > head - tail || header.zero)
+        /* A frame that only fills the ring's end is followed by one that does not: a ring of
+         * nothing else would keep the reader for ever. */
+        bool skips = header.type == UNI__FRAME_SKIP;
+        if (whole > to_end || whole > head - tail || header.zero ||
+            (skips && (skipped || whole != to_end)))
             return uni_error_set(err, UNI_EFORMAT,
                                  "a frame of %u bytes in the report ring of a worker is damaged",
                                  header.size);
-        if (header.type != UNI__FRAME_SKIP) {
+        if (!skips) {
             *payload = ring_of(page) + at + HEADER_BYTES;
             *size = header.size;
             *type = header.type;

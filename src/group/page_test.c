@@ -158,6 +158,27 @@ static void scribbled(void **state)
     }
 }
 
+/* A frame that fills the ring's end is there only, and only once: a reader that goes on as long as
+ * it finds some would never return to its timers. */
+static void rings_of_fillers(void **state)
+{
+    const uint8_t *payload;
+    size_t size;
+    int type, flags;
+    uni__page *page = fresh();
+    atomic_store(&page->head, UNI__RING_BYTES / 2);
+    assert_int_equal(uni__ring_peek(page, &payload, &size, &type, &flags, NULL), UNI_EFORMAT);
+    atomic_store(&page->tail, UNI__RING_BYTES - 8);
+    atomic_store(&page->head, UNI__RING_BYTES);
+    assert_int_equal(uni__ring_peek(page, &payload, &size, &type, &flags, NULL), 0);
+    uint32_t whole = UNI__RING_BYTES - 8;
+    memcpy((uint8_t *)page + UNI__RING_OFFSET, &whole, sizeof whole);
+    atomic_store(&page->tail, UNI__RING_BYTES - 8);
+    atomic_store(&page->head, 2 * UNI__RING_BYTES - 8);
+    assert_int_equal(uni__ring_peek(page, &payload, &size, &type, &flags, NULL), UNI_EFORMAT);
+    uni__page_unmap(page);
+}
+
 static void a_warm_worker_begins_anew(void **state)
 {
     uni__page *page = NULL;
@@ -187,6 +208,7 @@ int main(void)
                                         cmocka_unit_test(waking),
                                         cmocka_unit_test(two_threads),
                                         cmocka_unit_test(scribbled),
+                                        cmocka_unit_test(rings_of_fillers),
                                         cmocka_unit_test(a_warm_worker_begins_anew) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

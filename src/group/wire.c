@@ -17,6 +17,7 @@
 #define MAGIC 0x554eu
 #define HEADER_BYTES 12u
 #define LARGE 0x80
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 
 typedef struct wire_header {
     uint16_t magic;
@@ -33,12 +34,20 @@ void uni__wire_init(uni__wire *wire, int fd)
         fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
+/* A descriptor that came from the other side. The last close of a socket that lingers would wait
+ * for as long as that side had said. */
+static void close_foreign(int fd)
+{
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ 0 }, sizeof(struct linger));
+    close(fd);
+}
+
 void uni__wire_close(uni__wire *wire)
 {
     if (wire->fd >= 0)
         close(wire->fd);
     for (int i = 0; i < wire->num_fds; i++)
-        close(wire->fds[i]);
+        close_foreign(wire->fds[i]);
     free(wire->buffer);
     memset(wire, 0, sizeof *wire);
     wire->fd = -1;
@@ -98,7 +107,14 @@ static int send_bytes(uni__wire *wire, const void *data, size_t size, const int 
         if (n >= 0) {
             sent += (size_t)n;
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            UNI_TRY(wait_for_room(wire, timeout_ms, err));
+            int status = wire->stuck ? uni_error_set(err, UNI_ETIMEOUT,
+                                                     "the other side does not read its messages")
+                                     : wait_for_room(wire, timeout_ms, err);
+            if (status < 0) {
+                wire->stuck |= status == UNI_ETIMEOUT;
+                wire->torn |= sent > 0;
+                return status;
+            }
         } else if (errno != EINTR) {
             int saved = errno;
             uni_error_set_errno(err, saved, "cannot send to the other side");
@@ -107,13 +123,14 @@ static int send_bytes(uni__wire *wire, const void *data, size_t size, const int 
             return UNI_EPEER;
         }
     }
+    wire->stuck = false;
     return 0;
 }
 
 /* A large payload is written to a memfd, which then is all that has to pass through the socket. */
 static int payload_to_memfd(const void *payload, size_t size, uni_error *err)
 {
-    int fd = memfd_create("unisono-frame", MFD_CLOEXEC);
+    int fd = memfd_create("unisono-frame", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0 || ftruncate(fd, (off_t)size) < 0) {
         int saved = errno;
         if (fd >= 0)
@@ -130,6 +147,11 @@ static int payload_to_memfd(const void *payload, size_t size, uni_error *err)
         }
         at += n > 0 ? (size_t)n : 0;
     }
+    if (fcntl(fd, F_ADD_SEALS, SEALS) < 0) {
+        int saved = errno;
+        close(fd);
+        return uni_error_set_errno(err, saved, "cannot seal a shared buffer of %zu bytes", size);
+    }
     return fd;
 }
 
@@ -138,6 +160,8 @@ int uni__wire_send(uni__wire *wire, int type, const void *payload, size_t size, 
 {
     if (wire->fd < 0)
         return uni_error_set(err, UNI_EPEER, "the connection is closed");
+    if (wire->torn)
+        return uni_error_set(err, UNI_EPEER, "the other side read only a part of a message");
     if (num_fds > UNI__WIRE_MAX_FDS - 1 || size > UNI__WIRE_PAYLOAD_MAX)
         return uni_error_set(err, UNI_ELIMIT,
                              "a message of %zu bytes with %d descriptors is too large", size,
@@ -195,7 +219,7 @@ static void keep_descriptors(uni__wire *wire, struct msghdr *message)
                 wire->fds[wire->num_fds++] = fd;
             /* more than any frame of ours carries: the frame will be refused for lack of it */
             else
-                close(fd);
+                close_foreign(fd);
         }
     }
 }
@@ -245,6 +269,13 @@ static int map_large(uni__wire_frame *frame, uni_error *err)
         return uni_error_set(err, UNI_EFORMAT, "a large message came without its buffer");
     memcpy(&size, frame->payload, sizeof size);
     int fd = frame->fds[--frame->num_fds];
+    /* A buffer that its sender could still cut off would fault here, and one that it could still
+     * write would change after it was checked. */
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & SEALS) != SEALS) {
+        close_foreign(fd);
+        return uni_error_set(err, UNI_EFORMAT, "a large message came in a buffer that can change");
+    }
     if (size == 0 || size > UNI__WIRE_PAYLOAD_MAX || fstat(fd, &info) < 0 ||
         (uint64_t)info.st_size < size) {
         close(fd);
@@ -304,7 +335,7 @@ void uni__wire_frame_done(uni__wire_frame *frame)
 {
     for (int i = 0; i < frame->num_fds; i++)
         if (frame->fds[i] >= 0)
-            close(frame->fds[i]);
+            close_foreign(frame->fds[i]);
     if (frame->mapped)
         munmap(frame->mapped, frame->mapped_size);
     memset(frame, 0, sizeof *frame);

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -159,12 +160,85 @@ static void the_other_side_leaves(void **state)
     disconnect(&both);
 }
 
+/* A large message in memory that its sender can still cut off or write, or that is not memory. */
+static void buffers_that_can_change(void **state)
+{
+    ends both = connected();
+    uni__wire_frame frame;
+    uint64_t size = 1u << 20;
+    const int large = 9 | 0x80;
+    const unsigned seals[] = { 0, F_SEAL_WRITE | F_SEAL_GROW, F_SEAL_SHRINK | F_SEAL_GROW };
+    for (int i = 0; i < 4; i++) {
+        int fd = i < 3 ? memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING)
+                       : open("/dev/zero", O_RDONLY | O_CLOEXEC);
+        assert_true(fd >= 0);
+        if (i < 3) {
+            assert_int_equal(ftruncate(fd, (off_t)size), 0);
+            assert_int_equal(fcntl(fd, F_ADD_SEALS, seals[i]), 0);
+        }
+        assert_int_equal(uni__wire_send(&both.a, large, &size, sizeof size, &fd, 1, 100, NULL), 0);
+        close(fd);
+        assert_int_equal(uni__wire_receive(&both.b, &frame, 1000, NULL), UNI_EFORMAT);
+    }
+    disconnect(&both);
+}
+
+/* Sends frames of that size until there is no room for another; what the last one said. */
+static int fill(uni__wire *wire, size_t size)
+{
+    static char bytes[60000];
+    int status;
+    do
+        status = uni__wire_send(wire, 1, bytes, size, NULL, 0, 50, NULL);
+    while (status == 0);
+    return status;
+}
+
+static void a_side_that_does_not_read(void **state)
+{
+    ends both = connected();
+    uni__wire_frame frame;
+    assert_int_equal(fill(&both.a, 8), UNI_ETIMEOUT);
+    /* One timeout, not one for each message: with one minute each, this test would not end. */
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(uni__wire_send(&both.a, 1, "message", 8, NULL, 0, 60000, NULL),
+                         UNI_ETIMEOUT);
+    while (uni__wire_receive(&both.b, &frame, 50, NULL) > 0)
+        uni__wire_frame_done(&frame);
+    assert_int_equal(uni__wire_send(&both.a, 2, "message", 8, NULL, 0, 1000, NULL), 0);
+    assert_int_equal(uni__wire_receive(&both.b, &frame, 1000, NULL), 1);
+    assert_int_equal(frame.type, 2);
+    uni__wire_frame_done(&frame);
+    disconnect(&both);
+}
+
+/* A frame of which only a part was sent: what follows would be taken for its rest. */
+static void a_part_of_a_frame(void **state)
+{
+    ends both = connected();
+    int room = 100000;
+    uni__wire_frame frame;
+    uni_error err = { 0 };
+    assert_int_equal(setsockopt(both.a.fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
+    assert_int_equal(fill(&both.a, 60000), UNI_ETIMEOUT);
+    assert_true(both.a.torn);
+    while (uni__wire_receive(&both.b, &frame, 50, NULL) > 0)
+        uni__wire_frame_done(&frame);
+    assert_int_equal(uni__wire_send(&both.a, 2, "message", 8, NULL, 0, 1000, &err), UNI_EPEER);
+    assert_non_null(strstr(err.message, "only a part of a message"));
+    disconnect(&both);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip),         cmocka_unit_test(descriptors),
-        cmocka_unit_test(large_payload),      cmocka_unit_test(byte_by_byte),
-        cmocka_unit_test(others_are_refused), cmocka_unit_test(the_other_side_leaves)
-    };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(round_trip),
+                                        cmocka_unit_test(descriptors),
+                                        cmocka_unit_test(large_payload),
+                                        cmocka_unit_test(byte_by_byte),
+                                        cmocka_unit_test(others_are_refused),
+                                        cmocka_unit_test(the_other_side_leaves),
+                                        cmocka_unit_test(buffers_that_can_change),
+                                        cmocka_unit_test(a_side_that_does_not_read),
+                                        cmocka_unit_test(a_part_of_a_frame) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,9 +146,12 @@ void uni__run_mail(uni__run *run, int from, const uni__wire_frame *frame)
             uni__worker_is_live(run->ranks[to].worker) &&
             uni__group_send(run->group, to, UNI__TO_WORKER_PEER, copy, frame->size,
                             frame->num_fds > 0 ? frame->fds[0] : -1, &err) < 0 &&
-            err.code != UNI_EPEER)
+            err.code != UNI_EPEER && !run->ranks[to].deaf_said) {
+            run->ranks[to].deaf_said = true;
             uni__run_tell(run, UNI_EVENT_WARNING, to,
-                          "a message from rank %d to rank %d was lost: %s", from, to, err.message);
+                          "a message from rank %d to rank %d was lost (said once): %s", from, to,
+                          err.message);
+        }
     free(copy);
 }
 

@@ -4,6 +4,7 @@
  * are posts to the controller thread, which alone touches pages and the run's state.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -154,12 +155,14 @@ static int keep_in_memory(const uni__persist_job *request, uni_error *err)
     uni__persist_checkpoint *checkpoint = request->checkpoint;
     if (checkpoint->memory_fd >= 0 && checkpoint->memory_rank < request->rank)
         return 0;
-    int fd = memfd_create("unisono-checkpoint", MFD_CLOEXEC);
+    int fd = memfd_create("unisono-checkpoint", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ssize_t n = fd < 0 ? -1 : 0;
     for (size_t at = 0; n >= 0 && at < request->size; at += (size_t)(n > 0 ? n : 0)) {
         n = write(fd, (const char *)request->region->memory + at, request->size - at);
         n = n < 0 && errno == EINTR ? 0 : n;
     }
+    if (n >= 0) /* workers get it to resume from, and we read it again */
+        n = fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
     if (n < 0) {
         int saved = errno;
         if (fd >= 0)

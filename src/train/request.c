@@ -1,6 +1,8 @@
 /* request.c - see request.h. */
 #include "train/request.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +74,7 @@ static int copy_start(uni__request *request, const uni_run_options *asked, uni_e
     if (asked->from_dict) {
         size_t size;
         UNI_TRY(uni__dict_encoded_size(asked->from_dict, &size, err));
-        request->from_fd = memfd_create("unisono-resume", MFD_CLOEXEC);
+        request->from_fd = memfd_create("unisono-resume", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         if (request->from_fd < 0 || ftruncate(request->from_fd, (off_t)size) < 0)
             return uni_error_set(err, UNI_ENOMEM, "no memory for the dictionary to start from");
         void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, request->from_fd, 0);
@@ -80,6 +82,10 @@ static int copy_start(uni__request *request, const uni_run_options *asked, uni_e
             return uni_error_set(err, UNI_ENOMEM, "no memory for the dictionary to start from");
         int status = uni__dict_encode(asked->from_dict, memory, size, err);
         munmap(memory, size);
+        /* Every worker gets it, and a later attempt needs it again. */
+        if (status == 0 &&
+            fcntl(request->from_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
+            return uni_error_set_errno(err, errno, "cannot seal the dictionary to start from");
         return status;
     }
     if (!asked->from_checkpoint)

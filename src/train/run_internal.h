@@ -61,6 +61,7 @@ typedef struct uni__rank {
     uni__cause ended_for; /* a frozen member that we are ending; kind NONE otherwise */
     int64_t log_start; /* size of its log when this attempt began */
     bool drop_said; /* that one of its checkpoints was dropped */
+    bool deaf_said; /* that a message to it was lost */
     int copies; /* directories named in its report lines that are still to be copied */
     char *incoming; /* files of its next checkpoint, from another host (hosts_events.c); or NULL */
     uni__state_log state_log; /* its state in this attempt (state.h) */

@@ -252,5 +252,33 @@ def test_buffers_that_are_replaced(storage):
         assert "succeeded" in said or "could not save a checkpoint" in said or "without its buffer" in said, said
 
 
+def attacked(storage, how):
+    """What a run said in which rank 0 attacks what it shares with the controller (rogue_ring.c)."""
+    place = os.path.join(storage, how)
+    os.mkdir(place)
+    return run(place, [os.environ["UNISONO_TEST_RING"], how], seconds=25)
+
+
+def test_forged_frames(storage):
+    """A ring that only says "go on", and a message whose memory is cut off while it is read: the run names the worker. The second was a SIGBUS."""
+    for how, why in (("skip", "in the report ring of a worker is damaged"), ("cut", "a large message came in a buffer that can change")):
+        said = attacked(storage, how)
+        assert "rank 0" in said and "broke the protocol" in said and why in said, (how, said[-2000:])
+
+
+def test_rings_that_are_never_empty(storage):
+    """Reports of a megabyte as fast as they are read, or by a child that goes on after the worker's end, with an eventfd that is made to block: the
+    controller was deaf to its time limit and to SIGTERM."""
+    for how in ("report", "child", "events"):
+        said = attacked(storage, how)
+        assert "time limit" in said, (how, said[-2000:])
+
+
+def test_mail_that_is_not_read(storage):
+    """A rank that never reads its mail costs the controller one timeout, not one for each message."""
+    said = attacked(storage, "mail")
+    assert "time limit" in said and said.count("to rank 1 was lost") == 1, said[-2000:]
+
+
 if __name__ == "__main__":
     support.main()
