@@ -31,10 +31,12 @@ static bool is_one_of(const char *word, const char *const *names)
 /* Programs that interpret the word after an option such as -c or -e. */
 static bool is_interpreter(const char *word)
 {
-    static const char *const names[] = { "sh",   "bash",  "dash",   "zsh",  "ksh",     "mksh",
-                                         "ash",  "fish",  "csh",    "tcsh", "rbash",   "python",
-                                         "pypy", "perl",  "ruby",   "node", "nodejs",  "lua",
-                                         "php",  "julia", "luajit", "R",    "Rscript", NULL };
+    static const char *const names[] = { "sh",      "bash",  "dash",   "zsh",  "ksh",     "mksh",
+                                         "ash",     "fish",  "csh",    "tcsh", "rbash",   "python",
+                                         "pypy",    "perl",  "ruby",   "node", "nodejs",  "lua",
+                                         "php",     "julia", "luajit", "R",    "Rscript", "octave",
+                                         "gnuplot", "tclsh", "expect", "deno", "bun",     "gdb",
+                                         "script",  NULL };
     return is_one_of(word, names);
 }
 
@@ -59,7 +61,8 @@ static bool takes_a_word(const char *option)
     return strlen(option) == 2 && strchr("oOWXILM", option[1]);
 }
 
-/* The word after the interpreter's option, with only other options in between. */
+/* The word after the interpreter's option, with only other options in between, or an option with
+ * the script in it: perl -e{x}, node --eval={x}. */
 static bool is_script_of(const uni_value *program, size_t interpreter, size_t index)
 {
     for (size_t i = interpreter + 1; i < index; i++) {
@@ -70,7 +73,7 @@ static bool is_script_of(const uni_value *program, size_t interpreter, size_t in
             return false;
         i += takes_a_word(word);
     }
-    return false;
+    return word_at(program, index)[0] == '-';
 }
 
 /* `env NAME=VALUE PROGRAM`: VALUE may be a variable that changes what PROGRAM loads. */

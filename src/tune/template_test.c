@@ -236,6 +236,10 @@ static void code_is_known(void **state)
     assert_true(code_at("[\"timeout\", \"5\", \"busybox\", \"sh\", \"-c\", \"{x}\"]", 5));
     assert_true(code_at("[\"/usr/bin/python3.11\", \"-u\", \"-c\", \"{x}\"]", 3));
     assert_true(code_at("[\"perl\", \"-pe\", \"{x}\"]", 2));
+    assert_true(code_at("[\"perl\", \"-e{x}\"]", 1));
+    assert_true(code_at("[\"python3\", \"-u\", \"-c{x}\"]", 2));
+    assert_true(code_at("[\"nice\", \"node\", \"--eval={x}\"]", 2));
+    assert_true(code_at("[\"octave\", \"--eval\", \"{x}\"]", 2));
     assert_true(code_at("[\"ssh\", \"host\", \"{x}\"]", 2));
     assert_true(code_at("[\"awk\", \"-f\", \"a\", \"{x}\"]", 3));
     assert_true(code_at("[\"env\", \"{x}\", \"./train\"]", 1));
@@ -245,6 +249,7 @@ static void code_is_known(void **state)
     assert_false(code_at("[\"sh\", \"-c\", \"x\", \"sh\", \"{x}\"]", 4));
     assert_false(code_at("[\"sh\", \"train.sh\", \"{x}\"]", 2));
     assert_false(code_at("[\"python3\", \"train.py\", \"-c\", \"{x}\"]", 3));
+    assert_false(code_at("[\"python3\", \"train.py\", \"--name={x}\"]", 2));
     assert_false(code_at("[\"env\", \"A=1\", \"./train\", \"{x}\"]", 3));
     assert_false(code_at("[\"./train\", \"--lr\", \"{x}\"]", 2));
     assert_false(code_at("[\"./train\", \"--lr={x}\"]", 1));
