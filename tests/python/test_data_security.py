@@ -194,5 +194,34 @@ class Objects(unittest.TestCase):
         self.assertEqual(zipped.rename_columns({NAME: "y"}).take(1), [{"y": (1, 2), "x": 5}])
 
 
+def _report(config):
+    unisono.train.report({"loss": 1.0})
+
+
+class Planted(InDirectory):
+    """The current directory may be one where another user leaves modules. No process that we start takes them from there."""
+
+    def setUp(self):
+        super().setUp()
+        self.proof, before = self.path("executed"), os.getcwd()
+        for name in ("unisono", "numpy", "json", "pickle", "struct", "cloudpickle", "sitecustomize"):
+            with open(self.path(name + ".py"), "w", encoding="utf-8") as file:
+                file.write("import os\nos.mkdir(%r)\n" % self.proof)
+        os.chdir(self.path("."))
+        self.addCleanup(os.chdir, before)
+
+    def tearDown(self):
+        self.assertFalse(os.path.exists(self.proof), "a module of the current directory was imported")
+        super().tearDown()
+
+    def test_processes_of_a_dataset(self):
+        self.assertEqual(data.range(10).map_batches(lambda batch: batch, concurrency=2).count(), 10)
+
+    def test_workers(self):
+        config = unisono.train.RunConfig(storage_path=self.path("runs"))
+        result = unisono.train.DataParallelTrainer(_report, scaling_config=unisono.train.ScalingConfig(num_workers=2), run_config=config).fit()
+        self.assertEqual(result.metrics["loss"], 1.0)
+
+
 if __name__ == "__main__":
     support.main()

@@ -57,7 +57,8 @@ class _Process:
     def __init__(self, function: Any) -> None:
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join([package] + [entry for entry in [os.environ.get("PYTHONPATH")] if entry]))
-        self.process = subprocess.Popen([sys.executable, "-c", _WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        # -P: the current directory may be another user's, and is not where modules come from
+        self.process = subprocess.Popen([sys.executable, "-P", "-c", _WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         _send(self.process.stdin, pickle.dumps(sys.path))
         _send(self.process.stdin, function)
 
