@@ -5,8 +5,9 @@
  * On the wire, little-endian: u16 magic 0x554e ("NU"), u8 version 1, u8 type, u32 payload size, u8
  * number of descriptors, 3 zero bytes, then the payload, a msgpack value. Descriptors ride on the
  * first byte of their frame (SCM_RIGHTS). A payload above 64 KiB travels as a memfd instead: type
- * has the bit 0x80, the payload is its u64 size and the memfd is the last descriptor, sealed against
- * writing and other sizes. So a sender never has to wait for a reader that is still starting up. Any thread; one at a time per wire.
+ * has the bit 0x80, the payload is its u64 size and the memfd is the last descriptor, sealed
+ * against writing and other sizes. So a sender never has to wait for a reader that is still
+ * starting up. Any thread; one at a time per wire.
  */
 #ifndef UNISONO_GROUP_WIRE_H
 #define UNISONO_GROUP_WIRE_H
@@ -30,8 +31,8 @@ typedef struct uni__wire {
     /* a send that finds no room takes in what has come meanwhile (without descriptors): two sides
      * that both send never wait for each other. Its owner looks for whole frames afterwards. */
     bool fills_while_sending;
-    /* The last send gave up: the next one does not wait at all. So a peer that never reads costs one
-     * timeout, not one for each message. */
+    /* The last send gave up: the next one does not wait at all. So a peer that never reads costs
+     * one timeout, not one for each message. */
     bool stuck;
     bool torn; /* a send gave up within its frame: nothing can follow */
 } uni__wire;

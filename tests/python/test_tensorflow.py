@@ -1,5 +1,6 @@
 """The tensorflow backend on real TensorFlow: the scripts of the three guides, written anew and small."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -7,7 +8,10 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
+import unittest.mock
+import zipfile
 
 import numpy
 
@@ -301,6 +305,101 @@ class Foreign(unittest.TestCase):
                 self.assertFalse(os.path.exists(marker))
                 TensorflowCheckpoint.from_directory(path).get_model(safe_mode=False)
                 self.assertTrue(os.path.exists(marker), "the attack is one")
+
+
+# What a .keras file of tf_keras can say in spite of its safe mode: a function of any module, which a Lambda layer calls.
+PIPE = {"function": {"module": "pydoc", "class_name": "function", "config": "pipepager", "registered_name": "function"}, "function_type": "function",
+        "module": None}
+
+
+class ForeignKeras(unittest.TestCase):
+    """Files that are called model.keras: of tf_keras, and of other formats that its loader knows. None is read without the user's key or word."""
+
+    def setUp(self):
+        try:
+            import tf_keras
+        except ImportError:
+            self.skipTest("tf_keras is not installed")
+        self.keras = tf_keras
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder, self.marker = folder.name, os.path.join(folder.name, "executed")
+
+    def check(self, place):
+        with unittest.mock.patch("subprocess.Popen") as started, self.assertRaisesRegex(ValueError, "safe_mode=False"):
+            TensorflowCheckpoint.from_directory(place).get_model()
+        self.assertFalse(started.called or os.path.exists(self.marker))
+        with contextlib.suppress(Exception):
+            TensorflowCheckpoint.from_directory(place).get_model(safe_mode=False)
+        deadline = time.monotonic() + 60  # a program that the attack started may take its time
+        while not os.path.exists(self.marker):
+            self.assertLess(time.monotonic(), deadline, "the attack is not one")
+            time.sleep(0.01)
+
+    def place(self, name):
+        path = os.path.join(self.folder, name)
+        os.mkdir(path)
+        return path
+
+    def test_a_function_of_any_module(self):
+        place = self.place("zip")
+        self.keras.Sequential([self.keras.layers.Input((2,)), self.keras.layers.Lambda(lambda x: x)]).save(os.path.join(place, "x.keras"))
+        with zipfile.ZipFile(os.path.join(place, "x.keras")) as source, zipfile.ZipFile(os.path.join(place, "model.keras"), "w") as target:
+            for name in source.namelist():
+                data = source.read(name)
+                if name == "config.json":
+                    config = json.loads(data)
+                    config["config"]["layers"][1]["config"].update(PIPE, arguments={"cmd": "touch " + self.marker})
+                    data = json.dumps(config)
+                target.writestr(name, data)
+        os.unlink(os.path.join(place, "x.keras"))
+        self.check(place)
+
+    @unittest.skipUnless(os.environ.get("TF_USE_LEGACY_KERAS") == "1", "only tf_keras reads them")
+    def test_other_formats_under_its_name(self):
+        def model():
+            made = self.keras.Sequential([self.keras.layers.Input((2,)),
+                                          self.keras.layers.Lambda(eval("lambda x: (__import__('os').makedirs(%r, exist_ok=True), x)[1]" % self.marker))])
+            os.rmdir(self.marker)
+            return made
+        for name in ("x.h5", "x"):
+            place = self.place("of_" + name)
+            model().save(os.path.join(place, name))
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(self.marker)
+            os.rename(os.path.join(place, name), os.path.join(place, "model.keras"))
+            self.check(place)
+            os.rmdir(self.marker)
+
+    def test_keras_3(self):
+        """Its safe mode looks nothing up outside of Keras."""
+        keras = importlib.import_module("keras")
+        place = self.place("keras3")
+        path = os.path.join(place, "x.keras")
+        keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)]).save(path)
+        with zipfile.ZipFile(path) as source:
+            good = {name: source.read(name) for name in source.namelist()}
+        os.unlink(path)
+        function = {"module": "os", "class_name": "function", "config": "system", "registered_name": "function"}
+        program = {"module": "subprocess", "class_name": "Popen", "config": {"args": ["mkdir", self.marker]}, "registered_name": None}
+        for change in (lambda whole, dense: dense.update(module="keras.layers", class_name="Lambda", config=dict(PIPE, arguments={"cmd": "mkdir " + self.marker})),
+                       lambda whole, dense: dense.update(program), lambda whole, dense: dense["config"].update(kernel_initializer=program),
+                       lambda whole, dense: dense["config"].update(activation=function), lambda whole, dense: whole.update(program),
+                       lambda whole, dense: whole.update(compile_config={"optimizer": program, "loss": function}),
+                       lambda whole, dense: dense.update(module="keras.config", class_name="function", config="enable_unsafe_deserialization")):
+            config = json.loads(good["config.json"])
+            change(config, config["config"]["layers"][-1])
+            with zipfile.ZipFile(os.path.join(place, "model.keras"), "w") as target:
+                for name, data in good.items():
+                    target.writestr(name, json.dumps(config) if name == "config.json" else data)
+            with unittest.mock.patch("subprocess.Popen") as started, unittest.mock.patch("os.system") as made, self.assertRaises((TypeError, ValueError)):
+                TensorflowCheckpoint.from_directory(place).get_model()
+            self.assertFalse(started.called or made.called or os.path.exists(self.marker), config)
+
+    def test_ones_own(self):
+        model = self.keras.Sequential([self.keras.layers.Input((2,)), self.keras.layers.Dense(1)])
+        checkpoint = TensorflowCheckpoint.from_model(model)
+        self.assertEqual(len(checkpoint.get_model().get_weights()), 2)
 
 
 class Leftovers(unittest.TestCase):

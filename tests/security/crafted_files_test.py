@@ -210,7 +210,7 @@ path, checkpoint = made("pipes")
 for name in (".metadata.json", "preprocessor.json", "model.pt"):
     os.mkfifo(os.path.join(path, name))
 print("pipe:", said(checkpoint.get_metadata), said(checkpoint.get_preprocessor))
-for name in ("model.h5", "saved_model/saved_model.pb"):
+for name in ("model.h5", "saved_model/saved_model.pb", "model.keras", "model.keras/saved_model.pb"):
     path, _ = made(name.replace("/", "_") + "_of")
     os.makedirs(os.path.dirname(os.path.join(path, name)), exist_ok=True)
     for each in (name, "model.mac"):
@@ -230,7 +230,63 @@ def test_files_of_a_checkpoint(storage):
     assert "inside: done: 'x'" in lines and "private: mine {'a': 1}" in lines, done.stdout
     assert [line.count("done:") for line in lines if line.startswith(("read:", "pipe:"))] == [0, 0], done.stdout
     models = [line for line in lines if line.startswith("model:")]
-    assert len(models) == 2 and all("PickleRefused" in line and "safe_mode=False" in line and line.endswith("False") for line in models), done.stdout
+    assert len(models) == 4 and all("PickleRefused" in line and "safe_mode=False" in line and line.endswith("False") for line in models), done.stdout
+
+
+MODELS = """
+import json, os, sys, zipfile
+from unisono import keras
+import unisono.tf as tf
+
+def said(function):
+    try:
+        return "done: %r" % (function(),)
+    except Exception as error:
+        return "%s: %s" % (type(error).__name__, error)
+
+marker = os.path.join(sys.argv[1], "executed")
+function = {"module": "os", "class_name": "function", "config": "mkdir", "registered_name": "function"}
+code = {"class_name": "__lambda__", "config": {"value": "4wAAAAA="}}
+program = {"module": "subprocess", "class_name": "Popen", "config": {"args": ["mkdir", marker]}, "registered_name": None}
+good = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+good.save("good.keras")
+
+def crafted(number, change):
+    path = "%d.keras" % number
+    with zipfile.ZipFile("good.keras") as source, zipfile.ZipFile(path, "w") as target:
+        for name in source.namelist():
+            data = source.read(name)
+            if name == "config.json":
+                config = json.loads(data)
+                change(config, config["config"]["layers"][-1])
+                data = json.dumps(config)
+            target.writestr(name, data)
+    return path
+
+changes = [lambda whole, dense: dense.update(class_name="Lambda", config={"function": code, "arguments": {}}),
+           lambda whole, dense: dense.update(class_name="Lambda", config={"function": function, "arguments": {"mode": 448}}),
+           lambda whole, dense: dense.update(program),
+           lambda whole, dense: dense["config"].update(activation=function),
+           lambda whole, dense: dense["config"].update(kernel_initializer=program),
+           lambda whole, dense: dense["config"].update(kernel_regularizer=program),
+           lambda whole, dense: dense.update(module="os", class_name="mkdir", config={"path": marker}, registered_name="Custom>mkdir"),
+           lambda whole, dense: whole.update(program),
+           lambda whole, dense: whole.update(compile_config={"optimizer": program, "loss": function, "metrics": [program]})]
+for number, change in enumerate(changes):
+    path = crafted(number, change)
+    for load in (keras.models.load_model, tf.keras.models.load_model):
+        print("model", number, said(lambda: load(path)))
+print("executed", os.path.exists(marker), "os" in dir(keras))
+"""
+
+
+def test_models_that_name_code(storage):
+    """Layers, functions and classes of other modules in a .keras file, by every loader of the engine: refused by name, none is looked up."""
+    done = python(storage, MODELS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("model")]
+    assert len(lines) == 18 and "executed False" in done.stdout, done.stdout
+    assert not [line for line in lines if "done:" in line], done.stdout
 
 
 def test_every_use_is_reviewed(storage):

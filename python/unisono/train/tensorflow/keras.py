@@ -8,6 +8,7 @@ from typing import Any
 
 from unisono import _session
 from unisono.train._checkpoint import Checkpoint
+from unisono.train.tensorflow import _checkpoint
 
 _EVENTS = {"%s_%s" % (what, when) for what in ("epoch", "train_batch", "test_batch", "predict_batch", "train", "test", "predict")
            for when in ("begin", "end")}
@@ -47,7 +48,9 @@ class _Reporter:
         self._used = self._checkpoint_on | self._report_on
 
     def _save(self, folder):
-        self.model.save(os.path.join(folder, "model.keras"))
+        path = os.path.join(folder, "model.keras")
+        self.model.save(path)
+        _checkpoint.sign(path)
 
     def _handle(self, event, logs):
         here = _session.current()
