@@ -34,6 +34,9 @@
 /* Floats that are added up and updated at a time: what two parts and Adam need of them is in the
  * first-level cache. */
 #define UNI__UPDATE_PIECE ((size_t)512)
+/* With a journal: few enough that the processor waits for the weights, slots and parts of a piece at
+ * the same time, not for one after the other. */
+#define UNI__JOURNAL_PIECE ((size_t)128)
 
 /*
  * How far a slice is in a step, in memory that outlives the slice's owner. When the owner is killed
@@ -47,7 +50,7 @@ typedef struct uni__update_journal {
     _Atomic uint64_t saved; /* 1 + the number of the piece whose values are in `old`; 0: none */
     _Atomic uint64_t done; /* pieces */
     uint64_t reserved[5];
-    float old[4 * UNI__UPDATE_PIECE]; /* weights and up to three slots */
+    float old[4 * UNI__JOURNAL_PIECE]; /* weights and up to three slots */
 } uni__update_journal;
 
 typedef struct uni__update {

@@ -212,7 +212,7 @@ static void torn_pieces(void **state)
     assert_true(shared != MAP_FAILED);
     side one = side_new("adam", "{}", shared, false),
          expected = side_new("adam", "{}", NULL, false);
-    uni__span slice = { 64, 64 + PIECES * UNI__UPDATE_PIECE - 100 };
+    uni__span slice = { 64, 64 + PIECES * UNI__JOURNAL_PIECE - 20 };
     uint64_t step = 0;
     for (uint64_t done = 0; done < PIECES; done++)
         for (int torn = 0; torn < 3; torn++, step++) {
@@ -222,16 +222,16 @@ static void torn_pieces(void **state)
                         plain = update_of(&expected, shared, -1);
             ok(uni__update_begin(&update, 2, &err), &err);
             /* The owner: `done` pieces, then one that is not begun, saved, or half written. */
-            uni__span first = { slice.begin, slice.begin + done * UNI__UPDATE_PIECE };
+            uni__span first = { slice.begin, slice.begin + done * UNI__JOURNAL_PIECE };
             uni__update_slice(&update, first);
             float *weights = uni_parameters_weights(one.store, NULL) + first.end;
             size_t left = slice.end - first.end,
-                   count = left < UNI__UPDATE_PIECE ? left : UNI__UPDATE_PIECE;
+                   count = left < UNI__JOURNAL_PIECE ? left : UNI__JOURNAL_PIECE;
             if (torn > 0) {
                 float *old = shared->journals[1].old;
                 memcpy(old, weights, count * sizeof *old);
                 for (int role = 0; role < 2; role++)
-                    memcpy(old + (size_t)(role + 1) * UNI__UPDATE_PIECE,
+                    memcpy(old + (size_t)(role + 1) * UNI__JOURNAL_PIECE,
                            one.optimizer->slots[role] + first.end, count * sizeof *old);
                 atomic_store(&shared->journals[1].saved, done + 1);
             }

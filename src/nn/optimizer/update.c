@@ -152,7 +152,7 @@ static void copy_old(const uni__update *update, uni__span span, bool back)
             memcpy(from + span.begin, at, bytes);
         else
             memcpy(at, from + span.begin, bytes);
-        at += UNI__UPDATE_PIECE;
+        at += UNI__JOURNAL_PIECE;
     }
 }
 
@@ -215,8 +215,9 @@ static void update_piece(walk *at, uni__span span, float scale)
 
 static void update_span(walk *at, uni__span span, float scale)
 {
-    bool cut = at->update->num_parts > 0 || at->update->journal != NULL;
-    size_t each = cut ? UNI__UPDATE_PIECE : span.end - span.begin;
+    size_t each = at->update->journal != NULL ? UNI__JOURNAL_PIECE
+                  : at->update->num_parts > 0 ? UNI__UPDATE_PIECE
+                                              : span.end - span.begin;
     for (size_t begin = span.begin; begin < span.end; begin += each)
         update_piece(at, (uni__span){ begin, begin + each < span.end ? begin + each : span.end },
                      scale);
