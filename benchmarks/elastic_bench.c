@@ -90,8 +90,9 @@ static void fill(const bench_row *row, int64_t samples, float *x, size_t size, v
 static int train_on(uni_strategy *strategy, uni_model *model, const bench_row *row, int epochs,
                     bool is_chief, uni_value **history, uni_error *err)
 {
-    /* The name of a strategy's own callback: it does nothing that a new process must repeat. */
-    static const uni_callback_class probe = { .name = "replica probe", .after_batch = after_batch };
+    static const uni_callback_class probe = { .name = "probe",
+                                              .only_looks = true,
+                                              .after_batch = after_batch };
     int64_t samples = (int64_t)BATCH * BATCHES_AN_EPOCH, shape[4] = { samples };
     int ndim = 1;
     size_t size = 1;

@@ -77,6 +77,9 @@ typedef struct uni_callback_class {
      * epoch. */
     int (*get_state)(void *self, uni_value **out, uni_error *err);
     int (*set_state)(void *self, const uni_value *state, uni_error *err);
+    /* What the callback does between batches need not be made up for when another process takes
+     * this one's place in the middle of an epoch. */
+    bool only_looks;
 } uni_callback_class;
 
 /* A callback of one's own. The class is borrowed (usually static); self becomes the callback's and

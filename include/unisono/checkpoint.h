@@ -48,6 +48,12 @@ typedef struct uni_checkpoint_policy {
     /* If several ranks have a file of the same name with different contents, keep the lowest
      * rank's (as Ray merges them); default: an error that names both ranks */
     bool lowest_rank_wins;
+    /* Also take checkpoints between reports, after this many steps of fit or when this many seconds
+     * have passed since the last one; 0: not. They are only there to resume from: hidden in the run
+     * directory, replaced by the next, removed when the run succeeds. For fits with
+     * uni_callback_report_checkpoint */
+    int64_t every_steps;
+    double every_seconds;
 } uni_checkpoint_policy;
 
 /* Opens a checkpoint directory: reads the manifest and checks that every file exists with the

@@ -238,9 +238,9 @@ static int look_for_signals(void *self_, uni_model *model, int64_t batch, uni_er
 
 uni_callback *engine_callback_signals(engine_state *state)
 {
-    static const uni_callback_class class_ = { .name = "signals",
-                                               .batch_begin = look_for_signals,
-                                               .free = free };
+    static const uni_callback_class class_ = {
+        .name = "signals", .only_looks = true, .batch_begin = look_for_signals, .free = free
+    };
     uni_callback *out = NULL;
     uni_error err = { 0 };
     signal_watch *self = calloc(1, sizeof *self);

@@ -29,6 +29,15 @@ int uni__checkpoint_policy_check(const uni_checkpoint_policy *policy, uni_error 
         return uni_error_set(err, UNI_EINVAL,
                              "score_attribute is empty: name a metric, or give NULL to order by "
                              "time");
+    if (policy->every_steps < 0 || !(policy->every_seconds >= 0) || isinf(policy->every_seconds))
+        return uni_error_set(err, UNI_EINVAL,
+                             "every_steps is %lld and every_seconds %g: neither may be negative, "
+                             "and 0 is never",
+                             (long long)policy->every_steps, policy->every_seconds);
+    if (policy->num_to_keep == UNI_KEEP_NONE && (policy->every_steps || policy->every_seconds > 0))
+        return uni_error_set(err, UNI_EINVAL,
+                             "checkpoints of steps are written to disk, and num_to_keep says that "
+                             "none is");
     return 0;
 }
 

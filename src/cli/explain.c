@@ -92,7 +92,12 @@ static void print_checkpoint(const cli_terminal *terminal, const uni_run *run)
     char text[512];
     int64_t done = cli_run_iterations(run);
     int64_t at = uni_dict_get_int(last, "iteration", -1);
-    if (at >= 0 && done > at)
+    int64_t step = cli_step_checkpoint(run);
+    if (step >= done && step >= at)
+        snprintf(text, sizeof text,
+                 "of a step after iteration %lld: a resumed run goes on with the next step",
+                 (long long)step);
+    else if (at >= 0 && done > at)
         snprintf(text, sizeof text,
                  "%s, taken at iteration %lld of %lld: the last %lld would be repeated",
                  uni_dict_get_string(last, "name", "?"), (long long)at, (long long)done,

@@ -102,6 +102,9 @@ static const cli_option run_options[] = {
     { NULL, "keep-best", 0, CLI_STRING, AT(keep_best), "METRIC:ORDER", NULL, NULL, NULL,
       "keep the best checkpoints by a metric, for example loss:min or accuracy:max (default: the "
       "newest)" },
+    { NULL, "checkpoint-every", 0, CLI_STRING, AT(checkpoint_every), "TIME", NULL, NULL, NULL,
+      "also take checkpoints inside epochs of the engine's fit, to resume from: 5m, 90s, or "
+      "500steps" },
     { NULL, "sync-checkpoints", 0, CLI_FLAG, AT(sync_checkpoints), NULL, NULL, NULL, NULL,
       "report() returns when its checkpoint is complete on disk, not when it has been handed over; "
       "all ranks must report equally often" },

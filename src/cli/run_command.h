@@ -13,7 +13,7 @@
 
 typedef struct run_values {
     const char *storage, *color, *backend, *launcher, *name, *config, *chdir, *keep, *keep_best,
-        *resume, *from_checkpoint;
+        *checkpoint_every, *resume, *from_checkpoint;
     cli_list set, env, sink;
     const char *env_file;
     const char *hosts, *interface;

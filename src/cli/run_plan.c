@@ -94,6 +94,15 @@ static void print_facts(const cli_terminal *terminal, const run_request *request
     fact(terminal, "restarts", text);
     if (request->run.time_limit > 0)
         fact(terminal, "time limit", cli_duration(request->run.time_limit, text));
+    if (request->policy.every_steps > 0) {
+        snprintf(text, sizeof text, "every %lld steps", (long long)request->policy.every_steps);
+        fact(terminal, "checkpoints", text);
+    } else if (request->policy.every_seconds > 0) {
+        char length[CLI_SHORT];
+        snprintf(text, sizeof text, "every %s",
+                 cli_duration(request->policy.every_seconds, length));
+        fact(terminal, "checkpoints", text);
+    }
     if (request->run.from_checkpoint)
         fact(terminal, "starts from", request->run.from_checkpoint);
     if (request->run.resume_run)

@@ -3,12 +3,14 @@
  * its file and --set, the checkpoint policy, and for --resume what run.json recorded.
  */
 #include <math.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/shared.h"
 #include "train/shared.h"
 #include "base/log.h"
+#include "cli/format.h"
 #include "cli/run_command.h"
 #include "train/hosts_join.h"
 #include "train/run_reader.h"
@@ -89,6 +91,27 @@ static int make_config(run_request *out, const run_values *values, uni_error *er
 
 /* ---- checkpoints ---- */
 
+/* 5m, 90s, 500steps. A plain number could be either. */
+static int read_every(run_request *out, const char *text, uni_error *err)
+{
+    char *unit = NULL;
+    errno = 0;
+    long long number = strtoll(text, &unit, 10);
+    unit += strspn(unit, " ");
+    bool steps = strcmp(unit, "steps") == 0 || strcmp(unit, "step") == 0;
+    double seconds = 0;
+    if (steps && number > 0 && errno == 0)
+        out->policy.every_steps = number;
+    else if (!steps && *unit && cli_parse_duration(text, &seconds) && seconds > 0)
+        out->policy.every_seconds = seconds;
+    else
+        return uni_error_set(err, UNI_EINVAL,
+                             "--checkpoint-every %s: must be a time like 90s or 5m, or a number of "
+                             "steps like 500steps",
+                             text);
+    return 0;
+}
+
 static int make_policy(run_request *out, const run_values *values, uni_error *err)
 {
     char *end = NULL;
@@ -118,7 +141,7 @@ static int make_policy(run_request *out, const run_values *values, uni_error *er
         out->policy.score_order = smallest ? UNI_SCORE_MIN : UNI_SCORE_MAX;
     }
     out->run.policy = &out->policy;
-    return 0;
+    return values->checkpoint_every ? read_every(out, values->checkpoint_every, err) : 0;
 }
 
 /* ---- resume ---- */
@@ -274,6 +297,10 @@ static void remember(run_request *out, const cli_parsed *parsed)
         out->policy.score_order =
             strcmp(uni_dict_get_string(options, "score_order", "max"), "min") == 0 ? UNI_SCORE_MIN
                                                                                    : UNI_SCORE_MAX;
+    }
+    if (!cli_given(parsed, "checkpoint-every")) {
+        out->policy.every_steps = uni_dict_get_int(options, "every_steps", 0);
+        out->policy.every_seconds = uni_dict_get_float(options, "every_seconds", 0);
     }
     if (!cli_given(parsed, "no-retry-errors"))
         out->trainer.no_retry_errors = !uni_dict_get_bool(options, "retry_errors", true);

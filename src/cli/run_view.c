@@ -287,6 +287,18 @@ uni_value *cli_checkpoints(const uni_run *run)
     return list;
 }
 
+int64_t cli_step_checkpoint(const uni_run *run)
+{
+    char *dir = uni__path_join(uni_run_info_of(run)->dir, ".steps", NULL);
+    uni_checkpoint *newest = NULL;
+    int64_t iteration = -1;
+    if (dir && uni__path_is_dir(dir) && uni_checkpoint_open_latest(&newest, dir, NULL) == 0)
+        iteration = uni_checkpoint_info_of(newest)->iteration;
+    uni_checkpoint_close(newest);
+    free(dir);
+    return iteration;
+}
+
 /* ---- as JSON, and as one line ---- */
 
 uni_value *cli_run_json(const uni_run *run)

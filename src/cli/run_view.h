@@ -32,6 +32,8 @@ uni_value *cli_last_reports(const uni_run *run);
 /* The complete checkpoints: a list of {"name", "path", "number", "iteration", "time", "bytes",
  * "metrics"}, oldest first; NULL if out of memory. Damaged ones have "error" instead. */
 uni_value *cli_checkpoints(const uni_run *run);
+/* The iteration after which the newest checkpoint of a step was taken; -1: there is none. */
+int64_t cli_step_checkpoint(const uni_run *run);
 /* run.json with the actual status, and "dir". */
 uni_value *cli_run_json(const uni_run *run);
 /* Metrics as "loss 0.31  accuracy 0.9", without the autofilled ones, at most `limit` of them. */

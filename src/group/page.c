@@ -133,7 +133,8 @@ void uni__page_stop(uni__page *page, int64_t iteration)
     if (!page)
         return;
     atomic_store(&page->stop_at, iteration);
-    atomic_store(&page->stopping, 1);
+    uint32_t none = 0;
+    atomic_compare_exchange_strong(&page->stopping, &none, UNI__STOPS_AT_ITERATION);
     set_and_wake(&page->stop_at_known, 1);
 }
 

@@ -43,6 +43,9 @@ enum { UNI__FRAME_MORE = 1 };
 /* What a worker asks for through its page. */
 enum { UNI__STOP_NONE = 0, UNI__STOP_EARLY = 1, UNI__STOP_PREEMPTED = 2 };
 
+/* How soon: at an iteration that all ranks reach, or earlier, after a step whose state they keep. */
+enum { UNI__STOPS_AT_ITERATION = 1, UNI__STOPS_AT_STEP = 2 };
+
 /* A worker can continue when another is replaced, and can be replaced itself. */
 enum { UNI__REPLACES_OTHERS = 1, UNI__IS_REPLACED = 2 };
 
@@ -50,7 +53,7 @@ typedef struct uni__page {
     uint32_t magic, version;
     _Atomic uint32_t owner; /* pid of the process that claimed the session; 0: none */
     _Atomic uint32_t stop_request; /* UNI__STOP_*, set by the worker */
-    _Atomic uint32_t stopping; /* set by the controller: wait for stop_at */
+    _Atomic uint32_t stopping; /* UNI__STOPS_*, set by the controller: wait for stop_at */
     _Atomic uint32_t stop_at_known; /* futex; stop_at is valid */
     _Atomic int64_t stop_at; /* the iteration at which all ranks stop */
     _Atomic uint32_t stop_seen; /* the train function was told to stop */

@@ -15,8 +15,9 @@ enum uni__from_worker {
     /* i64 iteration, u32 size of the rank's state (0: as the report before said), the state
      * (checkpoint/state.h: a section), then one msgpack map: the metrics */
     UNI__SAYS_REPORT,
-    /* msgpack {"iteration", "alone": bool, "path"} or {..., "slot", "size"}; precedes the report
-     * of its iteration. One that is alone has the "state", too */
+    /* msgpack {"iteration", "alone": bool, "step": bool, "path"} or {..., "slot", "size"}; precedes
+     * the report of its iteration. One that is alone has the "state", too; one of a step is alone,
+     * and only there to resume from */
     UNI__SAYS_CHECKPOINT,
     /* encoded dictionary (checkpoint/dict.h) {"result": value}: the function returned */
     UNI__SAYS_RETURN,

@@ -181,7 +181,8 @@ typedef struct uni__runner uni__runner; /* model/step.h */
 struct uni_model {
     char *name;
     uint64_t id; /* random */
-    bool sequential, built, stopping;
+    bool sequential, built;
+    bool stopping, pausing; /* what the running fit is to do after this step */
     bool input_made; /* sequential: the input layer was generated */
     uint64_t seed;
     size_t num_layers;

@@ -81,6 +81,15 @@ UNI__SHARED UNI_MUST_USE int uni__model_set_fit_state(uni_model *model, const un
                                                       uni_error *err);
 UNI__SHARED void uni__model_drop_fit_state(uni_model *model);
 UNI__SHARED bool uni__model_is_stopping(const uni_model *model);
+/* A fit that pauses ends after a step that all its processes agree on, with UNI_EPREEMPTED, without
+ * validation and without the callbacks of an end: another process goes on from its state. The state can then be
+ * taken after any step. can: in fit, where the processes have the weights. pause: this process
+ * wants it. is: in a callback's after_batch, the agreed step. */
+UNI__SHARED bool uni__model_can_pause(const uni_model *model);
+UNI__SHARED void uni__model_pause(uni_model *model);
+UNI__SHARED bool uni__model_is_pausing(const uni_model *model);
+/* In fit: the epoch of the next step. */
+UNI__SHARED int uni__model_epoch(const uni_model *model);
 /* Shard `shard` of the same batches, for strategies: in the global order its part of every global
  * batch; in the block order a range of rows of its own, as many batches for all shards (rows are
  * counted once), whose sizes add up to the global one; after a filter over rows its part of what

@@ -106,7 +106,7 @@ typedef struct uni__trained {
     /* The sum over this process's replicas. NULL: nothing to update now (a batch that waits for its
      * update, or only counts of a validation or an epoch). */
     uni_gradients *gradients;
-    /* Counts; become the sums over all processes. [0]: processes that want to stop, [1]: samples,
+    /* Counts; become the sums over all processes. [0]: wishes (model/runner.h), [1]: samples,
      * then losses and metric states. */
     double *sums;
     size_t num_sums;
@@ -145,6 +145,8 @@ typedef struct uni__updater {
     /* Needed with recover. A training step begins. true, once: it was complete before this process
      * joined the others, with these sums. */
     bool (*enter)(void *context, double *sums, size_t count);
+    /* The processes may agree to leave fit after a step (uni__model_pause). */
+    bool pauses;
     /* Optional. The last step of an epoch is complete; validation and callbacks follow. */
     int (*epoch_ended)(void *context, uni_model *model, uni_error *err);
 } uni__updater;

@@ -138,8 +138,10 @@ static int fit_on_pages(uni_strategy *strategy, uni_model *model, const uni_fit_
         status = uni__model_fit(model, options, &strategy->updater, history, err);
         uni__elastic_end(strategy);
     }
-    (void)uni__give_up(strategy, status, err);
-    int home = uni__fused_end(strategy, status == 0, status == 0 ? err : &aside);
+    bool together = status == 0 || status == UNI_EPREEMPTED; /* all ranks end after the same step */
+    if (!together)
+        (void)uni__give_up(strategy, status, err);
+    int home = uni__fused_end(strategy, together, status == 0 ? err : &aside);
     return status < 0 ? status : home;
 }
 

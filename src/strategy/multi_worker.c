@@ -75,7 +75,8 @@ void uni__multi_worker_init(uni_strategy *strategy, bool local_statistics)
                                         .count = strategy->size,
                                         .context = strategy,
                                         .keep_factors = uni__factors_least,
-                                        .finish = finish };
+                                        .finish = finish,
+                                        .pauses = true };
     if (!local_statistics)
         strategy->updater.sync = (uni_sync){ .context = strategy, .sum = sum_statistics };
 }
@@ -149,10 +150,11 @@ int uni__multi_worker_callbacks(uni_callback **first, uni_callback **last, uni_s
     static const uni_callback_class turn = {
         .name = "replica turn", .epoch_end = take_turn, .after_epoch = take_turn, .free = free
     };
-    static const uni_callback_class checker = { .name = "replica check",
-                                                .batch_end = after_batch,
-                                                .free = free };
+    static const uni_callback_class checker = {
+        .name = "replica check", .only_looks = true, .batch_end = after_batch, .free = free
+    };
     static const uni_callback_class both = { .name = "replica turn and check",
+                                             .only_looks = true,
                                              .batch_end = after_batch,
                                              .epoch_end = take_turn,
                                              .after_epoch = take_turn,

@@ -172,6 +172,8 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
         { "log", uni_value_string(view.remote ? view.log : log) },
         { "lockstep", uni_value_bool(trainer->options.lockstep) },
         { "answers", uni_value_bool(true) }, { "synchronous", uni_value_bool(asked->synchronous) },
+        { "every_steps", uni_value_int(asked->policy.every_steps) },
+        { "every_seconds", uni_value_float(asked->policy.every_seconds) },
         { "trial", uni_value_bool(asked->trial) }, { "detailed", uni_value_bool(detailed) },
         { "elastic", uni_value_bool(uni__run_is_elastic(run)) },
         { "group", uni_value_int(run->attempt.group) },

@@ -14,7 +14,7 @@
 bool uni__budget_stands_still(const uni__budget *budget, const uni__progress *now)
 {
     return now->iteration <= budget->at_start.iteration &&
-           now->checkpoints <= budget->at_start.checkpoints;
+           now->checkpoints <= budget->at_start.checkpoints && now->steps <= budget->at_start.steps;
 }
 
 /* Signals that a program does not bring upon itself by a crash: restarts without limit go on when

@@ -12,6 +12,7 @@
 typedef struct uni__progress {
     int64_t iteration; /* the highest that any rank has reported */
     int64_t checkpoints; /* number of the newest complete one */
+    int64_t steps; /* checkpoints of steps that are complete */
 } uni__progress;
 
 typedef struct uni__budget {

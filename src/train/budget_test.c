@@ -86,9 +86,11 @@ static void a_crash_loop_ends(void **state)
     other.kind = UNI__CAUSE_OOM;
     assert_string_equal(ask(&budget, -1, &other, &somewhere, true), "again");
     uni__progress further = { .iteration = 6, .checkpoints = 2 },
-                  saved = { .iteration = 5, .checkpoints = 3 };
+                  saved = { .iteration = 5, .checkpoints = 3 },
+                  stepped = { .iteration = 5, .checkpoints = 2, .steps = 1 };
     assert_string_equal(ask(&budget, -1, &cause, &further, true), "again");
     assert_string_equal(ask(&budget, -1, &cause, &saved, true), "again");
+    assert_string_equal(ask(&budget, -1, &cause, &stepped, true), "again");
 }
 
 /* What kills a rank from outside is not its crash. */

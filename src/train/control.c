@@ -304,7 +304,8 @@ static const char *verdict(uni__run *run, char *sentence, size_t size)
 
 static void warn_of_lost_progress(uni__run *run, bool loaded)
 {
-    bool has_checkpoint = run->outcome.progress.checkpoints > 0 || run->outcome.kept_in_memory ||
+    bool has_checkpoint = run->outcome.progress.checkpoints > 0 ||
+                          run->outcome.progress.steps > 0 || run->outcome.kept_in_memory ||
                           !uni__start_is_empty(&run->attempt.start);
     if (run->said.lost_progress || run->outcome.progress.iteration == 0)
         return;
@@ -415,6 +416,8 @@ void uni__run_resume_known(uni__run *run, const char *path, int fd, int64_t iter
     if (sentence[0])
         uni__run_tell(run, UNI_EVENT_WARNING, -1, "%s", sentence);
     run->attempt.start.iteration = iteration;
+    if (iteration > run->outcome.progress.iteration) /* a resumed run has none of its own yet */
+        run->outcome.progress.iteration = iteration;
     /* Its own newest takes the place of what the run was given to start from: there is one
      * checkpoint to resume from. */
     if (fd >= 0 || path[0]) {

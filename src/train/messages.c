@@ -114,7 +114,7 @@ static void take_checkpoint(uni__run *run, int rank, const uint8_t *payload, siz
     if (part.copy && uni__group_place(run->group, rank, &place)) {
         uni__run_broken(run, rank, "it sent a checkpoint outside of the staging directory");
     } else {
-        run->ranks[rank].saves += part.alone && !part.path;
+        run->ranks[rank].saves += part.alone && !part.of_step && !part.path;
         uni__persist_add(run->persist, &part);
     }
     uni__handed_clear(&part);
@@ -168,7 +168,8 @@ static void take_error(uni__run *run, int rank, const uni_value *message)
     /* An error because a peer is frozen is that peer's doing. */
     uni__hosts_blame(run, &cause);
     if (run->stop.reason != UNI__NOT_STOPPING) {
-        uni__run_tell(run, UNI_EVENT_WARNING, rank, "while stopping: %s", cause.message);
+        if (code != UNI_EPREEMPTED) /* it stopped as it was told to */
+            uni__run_tell(run, UNI_EVENT_WARNING, rank, "while stopping: %s", cause.message);
         uni__run_rank_done(run, rank);
         return;
     }

@@ -157,6 +157,7 @@ static uni__persist_checkpoint *new_checkpoint(const uni__persist *persist, cons
     checkpoint->iteration = part->iteration;
     checkpoint->attempt = persist->run->attempt.number;
     checkpoint->alone = part->alone;
+    checkpoint->of_step = part->of_step;
     checkpoint->metrics_rank = part->rank;
     checkpoint->timestamp = uni__wall_seconds();
     checkpoint->since_ns = uni__monotonic_ns();
@@ -470,6 +471,7 @@ void uni__persist_end(uni__persist *persist, bool keep_recovery, uni_value **lat
     pthread_join(persist->thread, NULL);
     *latest_dict = persist->run->request.v1 || persist->memory_fd >= 0 ? last_dict(persist) : NULL;
     persist->run->outcome.kept = uni__store_ranking(persist->store);
+    uni__steps_end(persist, persist->run->outcome.error.code != 0);
     uni__store_close(persist->store, keep_recovery);
     if (persist->memory_fd >= 0)
         close(persist->memory_fd);

@@ -19,7 +19,7 @@ typedef struct uni__persist_checkpoint {
         *next; /* in the controller's list until it is committed or given up */
     int64_t iteration;
     int attempt, metrics_rank;
-    bool alone;
+    bool alone, of_step;
     uint8_t *metrics; /* msgpack of metrics_rank's report, or NULL */
     size_t metrics_size;
     double timestamp;
@@ -70,6 +70,7 @@ typedef struct uni__persist_job {
 struct uni__persist {
     uni__run *run;
     uni__store *store;
+    uni__store *steps; /* persist thread: checkpoints of steps; NULL: there are none */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t more;
@@ -101,6 +102,14 @@ void uni__persist_checkpoint_free(uni__persist_checkpoint *checkpoint);
 uint64_t uni__persist_room(const uni__persist *persist);
 /* The persist thread itself. */
 void *uni__persist_thread(void *persist);
+/* persist_steps.c, on the persist thread. */
+/* The store for checkpoints of steps, made when the first one comes. */
+int uni__steps_store(uni__persist *persist, uni__store **out, uni_error *err) UNI_MUST_USE;
+/* The newest of them that verifies, or NULL. */
+uni_checkpoint *uni__steps_newest(uni__persist *persist);
+/* After the thread has ended. keep: the run may be resumed. */
+void uni__steps_end(uni__persist *persist, bool keep);
+
 /* The store's own news, on the persist thread. */
 int uni__persist_note_completed(void *persist, const uni__checkpoint_info *info, uni_error *err);
 void uni__persist_note_removed(void *persist, int64_t number);

@@ -86,6 +86,13 @@ static void tell_completed(void *argument)
     free(reply);
 }
 
+static void tell_step(void *argument)
+{
+    answer *reply = argument;
+    reply->run->outcome.progress.steps++;
+    free(reply);
+}
+
 static void tell_fatal(void *argument)
 {
     answer *reply = argument;
@@ -183,12 +190,16 @@ static int add_part(uni__persist *persist, const uni__persist_job *request, uni_
     uni__run *run = persist->run;
     if (run->request.policy.num_to_keep == UNI_KEEP_NONE) {
         if (request->kind == UNI__PERSIST_ADD_DICT)
-            return keep_in_memory(request, err);
+            return checkpoint->of_step ? 0 : keep_in_memory(request, err);
         return request->copy ? 0 : uni__remove_tree(request->path, err);
     }
-    if (!checkpoint->draft)
-        UNI_TRY(uni__draft_new(&checkpoint->draft, persist->store, checkpoint->iteration,
+    if (!checkpoint->draft) {
+        uni__store *store = persist->store;
+        if (checkpoint->of_step)
+            UNI_TRY(uni__steps_store(persist, &store, err));
+        UNI_TRY(uni__draft_new(&checkpoint->draft, store, checkpoint->iteration,
                                checkpoint->attempt, err));
+    }
     if (request->kind == UNI__PERSIST_ADD_DICT) {
         if (run->request.v1 && !checkpoint->scores)
             checkpoint->scores = scalars_of(request->region->memory, request->size);
@@ -296,6 +307,8 @@ static void commit(uni__persist *persist, uni__persist_checkpoint *checkpoint)
     uni_value_free(metrics);
     if (status < 0)
         failed(persist, NULL, &err);
+    else if (checkpoint->of_step)
+        post(persist, tell_step, &(answer){ 0 });
     else
         answer_completed(persist, &info);
 }
@@ -319,6 +332,20 @@ static int open_resume(uni__persist *persist, uni_checkpoint **out, uni_error *e
     return uni_checkpoint_open_latest(out, persist->run->places.dir, err);
 }
 
+/* One of a step was taken after the report of its iteration, so it is newer than the checkpoint of
+ * that report. */
+static int open_newer(uni__persist *persist, uni_checkpoint *step, uni_checkpoint **out,
+                      uni_error *err)
+{
+    int status = open_resume(persist, out, err);
+    if (!step || (status == 0 && uni_checkpoint_info_of(*out)->iteration >
+                                     uni_checkpoint_info_of(step)->iteration))
+        return status;
+    uni_checkpoint_close(*out);
+    *out = step;
+    return 0;
+}
+
 static void say_lost(answer *reply, const uni_error *err)
 {
     snprintf(reply->sentence, sizeof reply->sentence,
@@ -328,7 +355,7 @@ static void say_lost(answer *reply, const uni_error *err)
 static void do_find_resume(uni__persist *persist)
 {
     answer reply = { .fd = -1 };
-    uni_checkpoint *latest = NULL;
+    uni_checkpoint *latest = NULL, *step = uni__steps_newest(persist);
     uni_error err = { 0 };
     if (uni__store_clean_staging(persist->store, &err) < 0)
         uni__warn("%s", err.message);
@@ -338,17 +365,20 @@ static void do_find_resume(uni__persist *persist)
         if (persist->memory_state && uni__state_unpack(&reply.state, persist->memory_state,
                                                        persist->memory_state_size, &err) < 0)
             say_lost(&reply, &err);
-    } else if (open_resume(persist, &latest, &err) == 0) {
+    } else if (open_newer(persist, step, &latest, &err) == 0) {
         snprintf(reply.path, sizeof reply.path, "%s", uni_checkpoint_info_of(latest)->path);
         reply.iteration = uni_checkpoint_info_of(latest)->iteration;
-        uni__store_pin(persist->store, uni_checkpoint_info_of(latest)->number);
+        uni__store_pin(latest == step ? persist->steps : persist->store,
+                       uni_checkpoint_info_of(latest)->number);
         if (uni__checkpoint_read_state(&reply.state, latest, &err) < 0)
             say_lost(&reply, &err);
-        uni_checkpoint_close(latest);
+        if (latest != step)
+            uni_checkpoint_close(latest);
     } else if (err.code != UNI_ENOTFOUND) {
         snprintf(reply.sentence, sizeof reply.sentence, "no checkpoint could be used: %.470s",
                  err.message);
     }
+    uni_checkpoint_close(step);
     post(persist, tell_resume, &reply);
 }
 
@@ -400,6 +430,8 @@ void *uni__persist_thread(void *argument)
             break;
         case UNI__PERSIST_UNPIN:
             uni__store_pin(persist->store, 0);
+            if (persist->steps)
+                uni__store_pin(persist->steps, 0);
             break;
         case UNI__PERSIST_NEWEST:
             do_newest(persist, item);

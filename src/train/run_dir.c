@@ -156,6 +156,10 @@ static uni_value *describe_options(const uni__run *run)
     status |= uni_dict_take(out, "num_to_keep", uni_value_int(policy->num_to_keep));
     if (policy->score_attribute)
         status |= uni_dict_take(out, "score_attribute", uni_value_string(policy->score_attribute));
+    if (policy->every_steps > 0)
+        status |= uni_dict_take(out, "every_steps", uni_value_int(policy->every_steps));
+    if (policy->every_seconds > 0)
+        status |= uni_dict_take(out, "every_seconds", uni_value_float(policy->every_seconds));
     bool least = policy->score_order == UNI_SCORE_MIN;
     status |= uni_dict_take(out, "score_order", uni_value_string(least ? "min" : "max"));
     if (status == 0)

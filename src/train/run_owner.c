@@ -34,7 +34,8 @@ static const struct {
 } parts[] = {
     { "run.json", false },     { "journal.jsonl", false }, { "results.jsonl", false },
     { "progress.csv", false }, { "tune.jsonl", false },    { "logs", true },
-    { "checkpoints", true },   { ".staging", true },
+    { "checkpoints", true },   { ".recovery", true },      { ".steps", true },
+    { ".staging", true },
 };
 
 static int check_part(int run, const char *dir, size_t index, uni_error *err)

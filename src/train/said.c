@@ -35,11 +35,14 @@ int uni__handed_read(uni__handed *out, uni__group *group, int rank, const uint8_
                           .life = uni__group_worker(group, rank)->life,
                           .iteration = uni_dict_get_int(message, "iteration", 0),
                           .alone = uni_dict_get_bool(message, "alone", false),
+                          .of_step = uni_dict_get_bool(message, "step", false),
                           .path = uni_dict_get_string(message, "path", NULL),
                           .slot = -1,
                           .message = message };
     out->state.bytes = uni_value_as_bytes(uni_dict_get(message, "state"), &out->state.size);
     int status = out->state.bytes ? uni__state_check(out->state.bytes, out->state.size, err) : 0;
+    if (status == 0 && out->of_step && !out->alone)
+        status = uni_error_set(err, UNI_EFORMAT, "it sent a checkpoint of a step with a report");
     if (status == 0 && !out->path) {
         out->slot = (int)slot;
         out->size = (size_t)bytes;

@@ -24,6 +24,7 @@ typedef struct uni__handed {
     uint64_t life; /* of that rank's worker: what is given back is for that process alone */
     int64_t iteration;
     bool alone; /* complete at once (v1's save_checkpoint); otherwise with the reports */
+    bool of_step; /* alone, and only there to resume from */
     uni__state_section state; /* of that rank, of one that is alone */
     const char *path; /* a directory; or a dictionary: */
     bool copy; /* the directory is the user's own and stays where it is */

@@ -68,6 +68,24 @@ static void directories(void **state)
     uni__handed_clear(&handed);
 }
 
+static void checkpoints_of_steps(void **state)
+{
+    uni__handed handed;
+    uni_error err = { 0 };
+    assert_int_equal(
+        hand_in(UNI__DICT({ "iteration", uni_value_int(5) }, { "alone", uni_value_bool(true) },
+                          { "step", uni_value_bool(true) }, { "path", uni_value_string("/s") }),
+                &handed, NULL),
+        0);
+    assert_true(handed.alone && handed.of_step);
+    uni__handed_clear(&handed);
+    assert_int_equal(
+        hand_in(UNI__DICT({ "iteration", uni_value_int(5) }, { "step", uni_value_bool(true) },
+                          { "path", uni_value_string("/s") }),
+                &handed, &err),
+        UNI_EFORMAT);
+}
+
 static void checkpoints_that_are_lies(void **state)
 {
     static const int64_t lies[][2] = { { 1, 4097 }, { 0, 1 },         { 2, 1 },  { -1, 1 },
@@ -140,6 +158,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reports),
         cmocka_unit_test(directories),
+        cmocka_unit_test(checkpoints_of_steps),
         cmocka_unit_test(checkpoints_that_are_lies),
         cmocka_unit_test(lines),
         cmocka_unit_test(lines_that_are_none),

@@ -100,16 +100,18 @@ static int wait_for_turn(uni_session *session, uni_error *err)
     }
 }
 
-static int say_checkpoint(uni_session *session, int64_t iteration, bool alone, const char *path,
-                          int slot, size_t size, uni_error *err)
+static int say_checkpoint(uni_session *session, int64_t iteration, uni__checkpoint_kind kind,
+                          const char *path, int slot, size_t size, uni_error *err)
 {
     uni__packer packer = { 0 }, state = { 0 };
-    int packed = alone ? uni__session_pack_own_state(session, &state, err) : 0;
+    bool alone = kind != UNI__OF_REPORT;
+    int packed =
+        alone ? uni__session_pack_own_state(session, kind == UNI__OF_STEP, &state, err) : 0;
     if (packed < 0) {
         uni__packer_free(&state);
         return packed;
     }
-    uni__pack_map(&packer, (path ? 3u : 4u) + alone);
+    uni__pack_map(&packer, (path ? 4u : 5u) + alone);
     if (alone) {
         uni__pack_string(&packer, "state", 5);
         uni__pack_bytes(&packer, state.data, state.size);
@@ -119,6 +121,8 @@ static int say_checkpoint(uni_session *session, int64_t iteration, bool alone, c
     uni__pack_int(&packer, iteration);
     uni__pack_string(&packer, "alone", 5);
     uni__pack_bool(&packer, alone);
+    uni__pack_string(&packer, "step", 4);
+    uni__pack_bool(&packer, kind == UNI__OF_STEP);
     if (path) {
         uni__pack_string(&packer, "path", 4);
         uni__pack_string(&packer, path, strlen(path));
@@ -135,14 +139,18 @@ static int say_checkpoint(uni_session *session, int64_t iteration, bool alone, c
     uni__packer_free(&packer);
     if (status == 0) {
         atomic_fetch_add(&session->page->checkpoints_taken, 1);
-        session->own_slot = path ? -1 : slot;
-        session->own_size = size;
+        /* What a step's dictionary was written over is to be asked for. */
+        bool keeps = kind == UNI__OF_STEP && (path || session->own_slot != slot);
+        if (!keeps)
+            session->own_slot = path || kind == UNI__OF_STEP ? -1 : slot;
+        if (kind != UNI__OF_STEP)
+            session->own_size = size;
     }
     return status;
 }
 
-static int take_dict(uni_session *session, const uni_value *dict, int64_t iteration, bool alone,
-                     uni_error *err)
+static int take_dict(uni_session *session, const uni_value *dict, int64_t iteration,
+                     uni__checkpoint_kind kind, uni_error *err)
 {
     uni__page *page = session->page;
     size_t size;
@@ -157,7 +165,7 @@ static int take_dict(uni_session *session, const uni_value *dict, int64_t iterat
     if (status < 0)
         return status;
     atomic_store(&page->slot_free[slot], 0);
-    status = say_checkpoint(session, iteration, alone, NULL, slot, size, err);
+    status = say_checkpoint(session, iteration, kind, NULL, slot, size, err);
     if (status < 0)
         atomic_store(&page->slot_free[slot], 1);
     else if (session->snapshots[1].size < size)
@@ -166,19 +174,19 @@ static int take_dict(uni_session *session, const uni_value *dict, int64_t iterat
 }
 
 static int take_directory(uni_session *session, const char *directory, int64_t iteration,
-                          bool alone, uni_error *err)
+                          uni__checkpoint_kind kind, uni_error *err)
 {
     if (uni__stage_owns(session->staging_dir, directory))
-        return say_checkpoint(session, iteration, alone, directory, 0, 0, err);
+        return say_checkpoint(session, iteration, kind, directory, 0, 0, err);
     char *staged = NULL;
     UNI_TRY(uni__stage_copy(&staged, session->staging_dir, session->rank, directory, err));
-    int status = say_checkpoint(session, iteration, alone, staged, 0, 0, err);
+    int status = say_checkpoint(session, iteration, kind, staged, 0, 0, err);
     free(staged);
     return status;
 }
 
 int uni__session_take_checkpoint(uni_session *session, const uni_checkpoint_source *source,
-                                 int64_t iteration, bool alone, uni_error *err)
+                                 int64_t iteration, uni__checkpoint_kind kind, uni_error *err)
 {
     if (source->directory && source->dict)
         return uni_error_set(err, UNI_EINVAL,
@@ -188,8 +196,8 @@ int uni__session_take_checkpoint(uni_session *session, const uni_checkpoint_sour
                              uni__value_type_name(uni_value_type_of(source->dict)));
     UNI_TRY(uni__session_is_own(session, err));
     UNI_TRY(wait_for_turn(session, err));
-    return source->directory ? take_directory(session, source->directory, iteration, alone, err)
-                             : take_dict(session, source->dict, iteration, alone, err);
+    return source->directory ? take_directory(session, source->directory, iteration, kind, err)
+                             : take_dict(session, source->dict, iteration, kind, err);
 }
 
 int uni__session_wait_complete(uni_session *session, uni_error *err)
@@ -214,8 +222,24 @@ int uni_session_save_checkpoint(uni_session *session, const uni_value *dict, uni
     if (session->rank != 0)
         return 0;
     UNI_TRY(uni__session_take_checkpoint(session, &(uni_checkpoint_source){ .dict = dict },
-                                         session->iteration, true, err));
+                                         session->iteration, UNI__OF_SAVE, err));
     return session->synchronous ? uni__session_wait_complete(session, err) : 0;
+}
+
+int64_t uni__session_every_steps(const uni_session *session)
+{
+    return session->every_steps;
+}
+
+double uni__session_every_seconds(const uni_session *session)
+{
+    return session->every_seconds;
+}
+
+int uni__session_keep_step(uni_session *session, const uni_value *dict, uni_error *err)
+{
+    return uni__session_take_checkpoint(session, &(uni_checkpoint_source){ .dict = dict },
+                                        session->iteration, UNI__OF_STEP, err);
 }
 
 int uni_session_checkpoint_dir(char **out, uni_session *session, uni_error *err)

@@ -57,6 +57,8 @@ struct uni_session {
     int own_slot;
     size_t own_size;
     bool synchronous; /* checkpoints are waited for */
+    int64_t every_steps; /* checkpoints of steps: how often; 0: not by steps */
+    double every_seconds; /* 0: not by time */
     uint32_t group; /* number of the group of ranks that it was started in */
     bool elastic; /* ranks can be replaced one by one */
     bool joins; /* in the place of one that died */
@@ -141,15 +143,21 @@ void uni__session_free_state(uni_session *session);
 int uni__session_state_section(uni_session *session, const void **out, size_t *size,
                                uni_error *err) UNI_MUST_USE;
 void uni__session_state_said(uni_session *session); /* that section is on its way */
-/* The section for a checkpoint that stands alone. */
-int uni__session_pack_own_state(uni_session *session, uni__packer *packer,
+/* The section for a checkpoint that stands alone. of_report: as of the last report, or as of now. */
+int uni__session_pack_own_state(uni_session *session, bool of_report, uni__packer *packer,
                                 uni_error *err) UNI_MUST_USE;
 
 /* session_checkpoint.c */
-/* Hands a checkpoint of this iteration to the controller. alone: v1's form, not tied to a
- * report. */
+/* What a checkpoint belongs to. */
+typedef enum uni__checkpoint_kind {
+    UNI__OF_REPORT,
+    UNI__OF_SAVE, /* v1's save_checkpoint: complete at once */
+    UNI__OF_STEP /* only there to resume from, until a later one is complete */
+} uni__checkpoint_kind;
+/* Hands a checkpoint of this iteration to the controller. */
 int uni__session_take_checkpoint(uni_session *session, const uni_checkpoint_source *source,
-                                 int64_t iteration, bool alone, uni_error *err) UNI_MUST_USE;
+                                 int64_t iteration, uni__checkpoint_kind kind,
+                                 uni_error *err) UNI_MUST_USE;
 /* Waits until every checkpoint that this rank has taken is complete, or never will be. */
 int uni__session_wait_complete(uni_session *session, uni_error *err) UNI_MUST_USE;
 void uni__session_prefault(uni_session *session); /* the heart calls it */

@@ -31,6 +31,16 @@ bool uni_session_should_stop(const uni_session *session)
     return stop;
 }
 
+bool uni__session_stops_at_step(const uni_session *session)
+{
+    return session->page && atomic_load(&session->page->stopping) == UNI__STOPS_AT_STEP;
+}
+
+void uni__session_stopped(uni_session *session)
+{
+    atomic_store(&session->page->stop_seen, 1);
+}
+
 void uni_session_request_stop(uni_session *session)
 {
     if (!session->page)
@@ -267,7 +277,7 @@ int uni__session_report_start(uni_session *session, const uni_value *metrics,
             return uni_error_prefix(err, "report: metric \"%s\"", uni_dict_key_at(metrics, i));
     }
     if (checkpoint && (checkpoint->directory || checkpoint->dict))
-        UNI_TRY(uni__session_take_checkpoint(session, checkpoint, iteration, false, err));
+        UNI_TRY(uni__session_take_checkpoint(session, checkpoint, iteration, UNI__OF_REPORT, err));
     UNI_TRY(begin_iteration(session, err));
     autofill fill = measure(session, gave_seconds);
     pack_autofill(session, packer, &fill);

@@ -232,6 +232,8 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
              uni_dict_get_string(order, "node_ip", "127.0.0.1"));
     session->answers = uni_dict_get_bool(order, "answers", false);
     session->synchronous = uni_dict_get_bool(order, "synchronous", false);
+    session->every_steps = uni_dict_get_int(order, "every_steps", 0);
+    session->every_seconds = uni_dict_get_float(order, "every_seconds", 0);
     /* A restarted group counts on from its checkpoint, on all ranks, whether they load it or
      * not. */
     session->iteration = uni_dict_get_int(order, "iteration", 0);

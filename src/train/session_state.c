@@ -134,8 +134,10 @@ void uni__session_state_said(uni_session *session)
     session->state_changed = false;
 }
 
-int uni__session_pack_own_state(uni_session *session, uni__packer *packer, uni_error *err)
+int uni__session_pack_own_state(uni_session *session, bool of_report, uni__packer *packer,
+                                uni_error *err)
 {
-    UNI_TRY(uni__session_note_shards(session, true, err));
+    if (!of_report)
+        UNI_TRY(uni__session_note_shards(session, true, err));
     return pack_state(session, packer, err);
 }

@@ -71,6 +71,14 @@ UNI__SHARED void uni__session_caught_up(uni_session *session, int64_t reports);
 UNI__SHARED UNI_MUST_USE int uni__session_meet(uni_comm **out, uint32_t *number,
                                                uni_session *session, uint32_t after,
                                                uni_error *err);
+/* Checkpoints of steps. How often the run wants them (0: not by steps, not by time); hand one in, on
+ * one rank; the controller wants all ranks to stop after a step; this rank has. */
+UNI__SHARED int64_t uni__session_every_steps(const uni_session *session);
+UNI__SHARED double uni__session_every_seconds(const uni_session *session);
+UNI__SHARED UNI_MUST_USE int uni__session_keep_step(uni_session *session, const uni_value *dict,
+                                                    uni_error *err);
+UNI__SHARED bool uni__session_stops_at_step(const uni_session *session);
+UNI__SHARED void uni__session_stopped(uni_session *session);
 /* Number of processes with that role; see uni_session_role. */
 UNI__SHARED int uni__session_role_count(const uni_session *session, const char *role);
 /* Called around fork, for interpreters. Both are optional. */

@@ -11,12 +11,16 @@
 #include "base/clock.h"
 #include "train/run_internal.h"
 
+/* A trial stops at an iteration that its tuner knows, and so does a run that a rank ends early. */
 static void raise_stopping(uni__run *run)
 {
+    uint32_t how = run->stop.reason == UNI__STOPPING_EARLY || run->request.trial
+                       ? UNI__STOPS_AT_ITERATION
+                       : UNI__STOPS_AT_STEP;
     for (int i = 0; i < run->num_workers; i++) {
         uni__page *page = uni__group_page(run->group, i);
         if (page)
-            atomic_store(&page->stopping, 1);
+            atomic_store(&page->stopping, how);
     }
 }
 
@@ -113,8 +117,10 @@ void uni__run_settle_stop(uni__run *run)
                   UNI__DICT({ "reason", uni_value_string(reasons[reason]) },
                             { "stop_at", uni_value_int(run->stop.at) }),
                   false);
-    uni__run_tell(run, UNI_EVENT_STOPPING, -1, "all ranks stop at iteration %lld (%s)",
-                  (long long)run->stop.at, reasons[reason]);
+    uni__run_tell(run, UNI_EVENT_STOPPING, -1, "all ranks stop at iteration %lld%s (%s)",
+                  (long long)run->stop.at,
+                  reason == UNI__STOPPING_EARLY || run->request.trial ? "" : " at the latest",
+                  reasons[reason]);
 }
 
 void uni__run_stop_now(uni__run *run, uni__stop_reason reason)

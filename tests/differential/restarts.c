@@ -269,6 +269,8 @@ static const struct {
     { "keep the best 2",
       { .num_to_keep = 2, .score_attribute = "val_loss", .score_order = UNI_SCORE_MIN } },
     { "keep none", { .num_to_keep = UNI_KEEP_NONE } },
+    { "keep 1 and every step", { .num_to_keep = 1, .every_steps = 1 } },
+    { "keep all and every third step", { .every_steps = 3 } },
 };
 static const struct {
     const char *name;
@@ -379,6 +381,7 @@ static void run_waiting(uni_program *program)
                              .every = s < 3 ? 1 : 3,
                              .accumulate = accumulate[a],
                              .steps = steps * (RESTARTS_BATCHES - 1),
+                             .policy = { .every_steps = s < 3 ? (int)(a + s) % 3 : 0 },
                              .callbacks = a % 2 ? "cs" : "rbepcsmftna" };
                 if (one.accumulate == 0 && steps == 0)
                     continue;

@@ -70,7 +70,8 @@ static int after_batch(void *self, uni_model *model, int64_t batch, uni_error *e
     return 0;
 }
 
-static const uni_callback_class counter_class = { .name = "replica probe",
+static const uni_callback_class counter_class = { .name = "probe",
+                                                  .only_looks = true,
                                                   .after_batch = after_batch };
 
 static int make_model(uni_model **out, const uni_value *config, uni_error *err)

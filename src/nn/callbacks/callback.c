@@ -103,20 +103,12 @@ static void state_key(const uni__callbacks *callbacks, int index, char *key, siz
     snprintf(key, size, "%.100s %d", name, before);
 }
 
-/* A strategy's callbacks, and the one that looks for signals of Python: nothing is lost when they
- * are not called. */
-static bool is_our_own(const char *name)
-{
-    static const char replica[] = "replica ";
-    return strncmp(name, replica, sizeof replica - 1) == 0 || strcmp(name, "signals") == 0;
-}
-
 bool uni__callbacks_act_between_batches(const uni__callbacks *callbacks)
 {
     for (int i = 0; i < callbacks->count; i++) {
         const uni_callback *callback = callbacks->items[i];
         const uni_callback_class *class_ = callback->class_;
-        if (callback != callbacks->progbar && !is_our_own(class_->name) &&
+        if (callback != callbacks->progbar && !class_->only_looks &&
             (class_->batch_begin != NULL || class_->batch_end != NULL ||
              class_->after_batch != NULL))
             return true;

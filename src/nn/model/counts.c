@@ -2,17 +2,18 @@
  * counts.c - packs what a batch counted (samples, losses, states of metrics) into a row of doubles
  * that processes add up, and unpacks it. The model's thread.
  */
+#include <math.h>
 #include <string.h>
 
 #include "nn/shared.h"
 #include "nn/model/runner.h"
 
-void uni__runner_pack(uni__runner *runner, bool stop)
+void uni__runner_pack(uni__runner *runner, uni__wish wish)
 {
     const uni__compiled *compiled = runner->model->compiled;
     memset(runner->sums, 0, runner->num_sums * sizeof *runner->sums);
     double *sums = runner->sums;
-    sums[0] = stop;
+    sums[0] = wish;
     for (int i = 0; i < runner->active; i++) {
         uni__share *share = &runner->shares[i];
         sums[1] += share->samples;
@@ -35,7 +36,8 @@ void uni__runner_unpack(uni__runner *runner)
 {
     uni__compiled *compiled = runner->model->compiled;
     const double *sums = runner->sums;
-    runner->stopping = sums[0] > 0;
+    runner->pausing = sums[0] >= UNI__WISH_PAUSE;
+    runner->stopping = fmod(sums[0], UNI__WISH_PAUSE) > 0;
     compiled->samples += sums[1];
     compiled->loss += sums[2];
     for (int o = 0; o < UNI_MODEL_MAX_INPUTS; o++)
@@ -50,13 +52,13 @@ void uni__runner_unpack(uni__runner *runner)
     }
 }
 
-int uni__runner_reduce_totals(uni__runner *runner, const uni__updater *updater, bool stop,
+int uni__runner_reduce_totals(uni__runner *runner, const uni__updater *updater, uni__wish wish,
                               uni_error *err)
 {
     uni__compiled *compiled = runner->model->compiled;
     memset(runner->sums, 0, runner->num_sums * sizeof *runner->sums);
     double *sums = runner->sums;
-    sums[0] = stop;
+    sums[0] = wish;
     sums[1] = compiled->samples;
     sums[2] = compiled->loss;
     memcpy(sums + 3, compiled->output_loss, sizeof compiled->output_loss);

@@ -31,7 +31,7 @@ struct fit {
     uni_fit_options validation_options;
     uint64_t seed;
     uni__fit_source train, validation;
-    bool has_validation, exhausted, checks_nan;
+    bool has_validation, exhausted, checks_nan, paused;
     uni__moment moment; /* the current position; with callbacks and history */
     uni_fit_info info;
     /* Logs: results, times, results of the validation. */
@@ -245,6 +245,11 @@ static int write_trace(struct fit *fit, uni_error *err)
 
 /* ---- the loop ---- */
 
+static uni__wish wish_of(const uni_model *model)
+{
+    return (model->stopping ? UNI__WISH_STOP : 0) + (model->pausing ? UNI__WISH_PAUSE : 0);
+}
+
 /* Runs one step. From then on the moment records which batches wait for their update. */
 static int run_batch(struct fit *fit, const uni_batch *batch, uni_error *err)
 {
@@ -264,7 +269,7 @@ static int run_batch(struct fit *fit, const uni_batch *batch, uni_error *err)
                                          .class_weight = o->class_weight,
                                          .num_classes = o->num_classes,
                                          .updater = fit->updater,
-                                         .stop = model->stopping },
+                                         .wish = wish_of(model) },
                             err));
     moment->waiting = moment->knows_waiting ? model->runner->pending : 0;
     return 0;
@@ -422,7 +427,7 @@ static int train_epoch(struct fit *fit, int epoch, bool fresh, uni_error *err)
             return 0;
         }
         UNI_TRY(train_batch(fit, &batch, begin, err));
-        if (stops_now(fit))
+        if (stops_now(fit) || uni__model_is_pausing(fit->model))
             return 0;
     }
 }
@@ -462,6 +467,9 @@ static int run_epoch(struct fit *fit, int epoch, bool fresh, uni_error *err)
     int status = 0, every = o->validation_freq > 0 ? o->validation_freq : 1;
     UNI_TRY(begin_for_callbacks(fit, epoch, err));
     UNI_TRY(train_epoch(fit, epoch, fresh, err));
+    fit->paused = fit->steps > 0 && uni__model_is_pausing(fit->model);
+    if (fit->paused)
+        return 0;
     if (fit->updater != NULL && fit->updater->epoch_ended != NULL)
         UNI_TRY(fit->updater->epoch_ended(fit->updater->context, fit->model, err));
     if (fit->steps == 0)
@@ -480,8 +488,9 @@ static int run_epoch(struct fit *fit, int epoch, bool fresh, uni_error *err)
     UNI__CALLBACKS(status, &fit->moment.callbacks, epoch_end, fit->model, epoch, &logs, err);
     UNI_TRY(status);
     if (fit->updater != NULL) { /* if one process stops at the end of an epoch, all do */
-        UNI_TRY(
-            uni__runner_reduce_totals(fit->model->runner, fit->updater, fit->model->stopping, err));
+        UNI_TRY(uni__runner_reduce_totals(fit->model->runner, fit->updater,
+                                          fit->model->stopping ? UNI__WISH_STOP : UNI__WISH_NONE,
+                                          err));
         fit->model->stopping = fit->model->runner->stopping;
     }
     fit->moment.epoch = epoch + 1;
@@ -516,12 +525,22 @@ static void recall_logs(struct fit *fit)
     }
 }
 
+static int tell_paused(const struct fit *fit, uni_error *err)
+{
+    const uni__moment *moment = &fit->moment;
+    return uni_error_set(err, UNI_EPREEMPTED,
+                         "fit stopped after %lld steps of epoch %d of %d, as the run was told to: "
+                         "resume the run to go on from there",
+                         (long long)moment->batch, moment->epoch + 1, fit->info.epochs);
+}
+
 static int run(struct fit *fit, uni_error *err)
 {
     uni_model *model = fit->model;
     int status = 0;
-    model->stopping = false;
+    model->stopping = model->pausing = false;
     model->moment = &fit->moment;
+    fit->moment.updater = fit->updater;
     fit->moment.first_epoch = fit->moment.epoch = fit->info.initial_epoch;
     UNI__CALLBACKS(status, &fit->moment.callbacks, train_begin, model, &fit->info, err);
     UNI_TRY(status);
@@ -529,7 +548,7 @@ static int run(struct fit *fit, uni_error *err)
     UNI_TRY(follow_seed(fit, err));
     recall_logs(fit);
     int first = fit->moment.epoch;
-    for (int epoch = first; epoch < fit->info.epochs && !model->stopping; epoch++) {
+    for (int epoch = first; epoch < fit->info.epochs && !model->stopping && !fit->paused; epoch++) {
         bool goes_on = fit->moment.resumed && epoch == first;
         bool fresh =
             fit->options->steps_per_epoch == 0 || fit->exhausted || (epoch == first && !goes_on);
@@ -539,7 +558,10 @@ static int run(struct fit *fit, uni_error *err)
             UNI_TRY(begin_epoch(fit, epoch, err));
         fit->exhausted = false;
         UNI_TRY(run_epoch(fit, epoch, fresh, err));
+        fit->paused |= model->pausing && model->stopping && epoch + 1 < fit->info.epochs;
     }
+    if (fit->paused) /* callbacks have not seen the end: they go on elsewhere */
+        return tell_paused(fit, err);
     uni_logs logs = logs_of(fit, fit->has_validation);
     UNI__CALLBACKS(status, &fit->moment.callbacks, train_end, model, &logs, err);
     return status;
@@ -579,6 +601,30 @@ int uni__model_fit(uni_model *model, const uni_fit_options *options, const uni__
 void uni_model_stop_training(uni_model *model)
 {
     model->stopping = true;
+}
+
+int uni__model_epoch(const uni_model *model)
+{
+    return model->moment != NULL ? model->moment->epoch : 0;
+}
+
+bool uni__model_can_pause(const uni_model *model)
+{
+    const uni__moment *moment = model->moment;
+    return moment != NULL && (moment->updater == NULL || moment->updater->pauses);
+}
+
+void uni__model_pause(uni_model *model)
+{
+    model->pausing = uni__model_can_pause(model);
+}
+
+bool uni__model_is_pausing(const uni_model *model)
+{
+    const uni__moment *moment = model->moment;
+    if (moment == NULL)
+        return false;
+    return moment->updater == NULL ? model->pausing : model->runner->pausing;
 }
 
 bool uni__model_is_stopping(const uni_model *model)

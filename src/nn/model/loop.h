@@ -54,6 +54,7 @@ typedef struct uni__place {
 
 typedef struct uni__moment {
     uni__callbacks callbacks;
+    const struct uni__updater *updater; /* NULL: alone */
     uni_value *history;
     int first_epoch; /* of the history */
     int epoch; /* of the next batch */

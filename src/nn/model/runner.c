@@ -247,7 +247,7 @@ static int hand_over(uni__runner *runner, const uni__update *update, uni_error *
     uni_gradients_data(update->gradients, &size);
     if (runner->update)
         uni__update_sum(update, (uni__span){ 0, size });
-    uni__runner_pack(runner, runner->job->stop);
+    uni__runner_pack(runner, runner->job->wish);
     uni__trained trained = { .tape = runner->shares[0].tape,
                              .optimizer = update->optimizer,
                              .gradients = runner->update ? update->gradients : NULL,
@@ -382,7 +382,7 @@ int uni__runner_run(uni__runner *runner, const uni__job *job, uni_error *err)
     runner->job = job;
     runner->active = job->batch->size >= runner->count ? runner->count : 1;
     runner->update = training && runner->pending + 1 >= runner->model->compiled->accumulation;
-    runner->stopping = false;
+    runner->stopping = runner->pausing = false;
     weigh(runner);
     UNI_TRY(training ? train(runner, job, err) : run_pass(runner, job, err));
     if (training && job->updater != NULL)

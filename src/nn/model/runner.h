@@ -20,6 +20,13 @@ enum { UNI__PHASE_INPUT, UNI__PHASE_FORWARD, UNI__PHASE_BACKWARD, UNI__PHASE_UPD
 typedef enum uni__run_kind { UNI__RUN_TRAIN, UNI__RUN_TEST, UNI__RUN_PREDICT } uni__run_kind;
 
 /* One batch to be run. */
+/* What a process wants after this step. Wishes are added up over all processes, as counts are. */
+typedef enum uni__wish {
+    UNI__WISH_NONE = 0,
+    UNI__WISH_STOP = 1, /* fit ends as if its epochs were done */
+    UNI__WISH_PAUSE = 1 << 20 /* fit is left as it stands, to be resumed by another process */
+} uni__wish;
+
 typedef struct uni__job {
     uni__run_kind kind;
     const uni_batch *batch;
@@ -27,7 +34,7 @@ typedef struct uni__job {
     const double *class_weight; /* by class number; NULL: none */
     int num_classes;
     const uni__updater *updater; /* other processes; NULL: alone */
-    bool stop; /* this process wants to stop: tells the others */
+    uni__wish wish; /* of this process: tells the others */
 } uni__job;
 
 /* One replica's part of a batch. */
@@ -68,7 +75,7 @@ struct uni__runner {
      * first one, and the factor for this batch's gradient. */
     double reference, factor;
     bool update; /* this batch completes an update */
-    bool stopping; /* some process wants to stop */
+    bool stopping, pausing; /* some process wants to */
     float *states_before; /* moving averages before the step, for one that is repeated */
     uint64_t phases[UNI__PHASES]; /* nanoseconds of the last batch; input is fit's */
     uint64_t began;
@@ -82,14 +89,14 @@ int uni__runner_prepare(uni_model *model, int threads, int replicas, int64_t bat
 int uni__runner_run(uni__runner *runner, const uni__job *job, uni_error *err) UNI_MUST_USE;
 /* Drops the gradients of batches that wait for their update. */
 void uni__runner_forget(uni__runner *runner);
-/* Sums `compiled`'s totals (of a test) over all processes, and asks whether one wants to stop. */
-int uni__runner_reduce_totals(uni__runner *runner, const uni__updater *updater, bool stop,
+/* Sums `compiled`'s totals (of a test) over all processes, and what one of them wishes. */
+int uni__runner_reduce_totals(uni__runner *runner, const uni__updater *updater, uni__wish wish,
                               uni_error *err) UNI_MUST_USE;
 
 /* ---- counts.c ---- */
 
 /* Packs what the shares counted in this batch into runner->sums. */
-void uni__runner_pack(uni__runner *runner, bool stop);
+void uni__runner_pack(uni__runner *runner, uni__wish wish);
 /* Unpacks runner->sums, the counts of all processes, into the totals. */
 void uni__runner_unpack(uni__runner *runner);
 

@@ -10,12 +10,17 @@
  *
  * The checkpoint is taken after every callback has seen the epoch's end, with what they remember: a
  * restarted fit decides and writes as the undisturbed one.
+ *
+ * Between two epochs' ends the chief hands in checkpoints of steps, as often as the run wants, and
+ * when all ranks are to stop: then fit pauses after a step that they agree on.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <unisono/native.h>
+#include "base/clock.h"
+#include "base/log.h"
 #include "nn/shared.h"
 #include "train/shared.h"
 
@@ -23,6 +28,8 @@ typedef struct reporter {
     uni_session *session;
     int every;
     bool begun;
+    uint64_t saved_ns; /* the last checkpoint, or when training began */
+    bool said; /* that there are none of steps */
 } reporter;
 
 /* ---- a death before the first checkpoint ----
@@ -67,33 +74,89 @@ static int restore_start(uni_session *session, uni_model *model, uni_error *err)
     return status;
 }
 
+/* ---- checkpoints ---- */
+
+/* The model and its fit, after a step or at the end of an epoch. */
+static int get_state(reporter *report, const uni_model *model, int epochs_done, uni_value **out,
+                     uni_error *err)
+{
+    uni_value *fit = NULL;
+    UNI_TRY(uni_model_get_state(out, model, err));
+    int status = uni__model_get_fit_state(model, &fit, err);
+    if (status == 0)
+        status = uni_dict_take(*out, "fit", fit);
+    if (status == 0)
+        status = uni_dict_take(*out, "epoch", uni_value_int(epochs_done - 1));
+    report->saved_ns = uni__monotonic_ns();
+    return status;
+}
+
+static bool is_due(const reporter *report, const uni_model *model)
+{
+    int64_t steps = uni__session_every_steps(report->session);
+    double seconds = uni__session_every_seconds(report->session);
+    if (steps > 0 && uni__model_steps(model) % steps == 0)
+        return true;
+    return seconds > 0 && (double)(uni__monotonic_ns() - report->saved_ns) * 1e-9 >= seconds;
+}
+
+/* The weights do not change here, whatever other ranks do: the next update needs this rank. */
+static int keep_step(reporter *report, const uni_model *model, uni_error *err)
+{
+    uni_value *state = NULL;
+    int status = get_state(report, model, uni__model_epoch(model), &state, err);
+    if (status == 0)
+        status = uni__session_keep_step(report->session, state, err);
+    uni_value_free(state);
+    return status;
+}
+
+static int after_batch(void *self, uni_model *model, int64_t batch, uni_error *err)
+{
+    reporter *report = self;
+    if (report->every < 0)
+        return 0;
+    if (uni__session_stops_at_step(report->session))
+        uni__model_pause(model);
+    bool pauses = uni__model_is_pausing(model);
+    if (pauses)
+        uni__session_stopped(report->session);
+    if (uni_session_info_of(report->session)->world_rank != 0)
+        return 0;
+    bool due = is_due(report, model);
+    if (due && !uni__model_can_pause(model)) {
+        if (!report->said)
+            uni__warn("there are no checkpoints of steps: under this strategy the weights are not "
+                      "here between the ends of epochs");
+        report->said = true;
+        return 0;
+    }
+    return due || pauses ? keep_step(report, model, err) : 0;
+}
+
 static int after_epoch(void *self, uni_model *model, int epoch, const uni_logs *logs,
                        uni_error *err)
 {
     reporter *report = self;
-    uni_value *metrics = uni_value_dict(), *state = NULL, *fit = NULL;
+    uni_value *metrics = uni_value_dict(), *state = NULL;
     bool save = report->every > 0 && (epoch + 1) % report->every == 0 &&
                 uni_session_info_of(report->session)->world_rank == 0;
     int status = uni_dict_take(metrics, "epoch", uni_value_int(epoch));
     for (size_t i = 0; i < logs->count && status == 0; i++)
         status = uni_dict_take(metrics, logs->names[i], uni_value_float(logs->values[i]));
-    if (status == 0 && save) {
-        status = uni_model_get_state(&state, model, err);
-        if (status == 0)
-            status = uni__model_get_fit_state(model, &fit, err);
-        if (status == 0)
-            status = uni_dict_take(state, "fit", fit);
-        if (status == 0)
-            status = uni_dict_take(state, "epoch", uni_value_int(epoch));
-    }
+    if (status == 0 && save)
+        status = get_state(report, model, epoch + 1, &state, err);
     if (status == 0)
         status = uni__session_report_start(report->session, metrics,
                                            &(uni_checkpoint_source){ .dict = state }, err);
     uni_value_free(metrics);
     uni_value_free(state);
     /* All ranks are told the same at the same report, so all stop after the same epoch. */
-    if (status == 0 && uni_session_should_stop(report->session))
+    if (status == 0 && uni_session_should_stop(report->session)) {
         uni_model_stop_training(model);
+        if (uni__session_stops_at_step(report->session))
+            uni__model_pause(model); /* fit says that it is not done */
+    }
     return status;
 }
 
@@ -103,6 +166,8 @@ static int before_epoch(void *self, uni_model *model, int epoch, uni_error *err)
     if (!report->begun && report->every > 0 && uni_session_info_of(report->session)->attempt == 1 &&
         uni_session_info_of(report->session)->world_rank == 0)
         UNI_TRY(write_start(report->session, model, err));
+    if (!report->begun)
+        report->saved_ns = uni__monotonic_ns();
     report->begun = true;
     return uni__session_report_wait(report->session, err);
 }
@@ -119,6 +184,8 @@ int uni_callback_report_checkpoint(uni_callback **out, uni_session *session, int
                                                .epoch_begin = before_epoch,
                                                .train_end = after_training,
                                                .after_epoch = after_epoch,
+                                               .after_batch = after_batch,
+                                               .only_looks = true,
                                                .free = free };
     *out = NULL;
     reporter *report = calloc(1, sizeof *report);
