@@ -4,12 +4,14 @@
  *   kill_to_step_ms     from kill -9 of one of four workers to the end of the next step of all four,
  *                       the new process included; the others keep theirs (MNIST CNN with Adam)
  *   elastic_overhead_*  what being replaceable costs of a step, in percent (negative: noise)
+ *   checkpoint_every_step_overhead  what a checkpoint every 100 steps costs of a step, in percent
  *   elastic_exact       1 when weights and losses of the disturbed run are those of the undisturbed
  *                       one, bit by bit, no survivor was started again and no group restarted
  *
  * JSON lines as in trainer_bench.c. --quick: fewer kills and pairs.
  */
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -87,9 +89,11 @@ static void fill(const bench_row *row, int64_t samples, float *x, size_t size, v
             ((int32_t *)y)[i] = (int32_t)(i % row->classes);
 }
 
-static int train_on(uni_strategy *strategy, uni_model *model, const bench_row *row, int epochs,
-                    bool is_chief, uni_value **history, uni_error *err)
+static int train_on(uni_strategy *strategy, uni_model *model, const bench_row *row,
+                    uni_session *session, uni_value **history, uni_error *err)
 {
+    const uni_session_info *info = uni_session_info_of(session);
+    int epochs = (int)uni_dict_get_int(info->config, "epochs", 1);
     static const uni_callback_class probe = { .name = "probe",
                                               .only_looks = true,
                                               .after_batch = after_batch };
@@ -100,9 +104,12 @@ static int train_on(uni_strategy *strategy, uni_model *model, const bench_row *r
         size *= (size_t)(shape[ndim] = row->x[ndim - 1]);
     float *x = malloc((size_t)samples * size * sizeof *x);
     void *y = malloc((size_t)samples * sizeof(float));
-    uni_callback *callback = NULL;
-    int status = x && y ? uni_callback_new(&callback, &probe, NULL, err)
+    uni_callback *callbacks[2] = { NULL };
+    int status = x && y ? uni_callback_new(&callbacks[0], &probe, NULL, err)
                         : uni_error_set(err, UNI_ENOMEM, "no memory for the data");
+    /* Reports, but no checkpoints at the ends of epochs: only those of steps are measured. */
+    if (status == 0)
+        status = uni_callback_report_checkpoint(&callbacks[1], session, INT_MAX, err);
     if (status == 0) {
         fill(row, samples, x, size, y);
         uni_column xs = uni_column_view(UNI_F32, ndim, shape, x);
@@ -112,11 +119,13 @@ static int train_on(uni_strategy *strategy, uni_model *model, const bench_row *r
         status = uni_strategy_fit(history, strategy, model,
                                   UNI_OPTIONS(uni_fit_options, .x = &xs, .num_x = 1, .y = &ys,
                                               .num_y = 1, .batch_size = BATCH, .epochs = epochs,
-                                              .threads = 1, .callbacks = &callback,
-                                              .num_callbacks = is_chief),
+                                              .threads = 1,
+                                              .callbacks = callbacks + (info->world_rank != 0),
+                                              .num_callbacks = 1 + (info->world_rank == 0)),
                                   err);
     }
-    uni_callback_free(callback);
+    uni_callback_free(callbacks[0]);
+    uni_callback_free(callbacks[1]);
     free(x);
     free(y);
     return status;
@@ -140,8 +149,7 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
     UNI_TRY(uni_model_compile(
         model, &(uni_compile_options){ .optimizer_name = "adam", .loss_name = row->loss }, err));
     UNI_TRY(uni_strategy_place(strategy, model, err));
-    UNI_TRY(train_on(strategy, model, row, (int)uni_dict_get_int(info->config, "epochs", 1),
-                     info->world_rank == 0, &history, err));
+    UNI_TRY(train_on(strategy, model, row, session, &history, err));
     size_t count = 0;
     const float *weights = uni_parameters_weights(uni_model_parameters(model), &count);
     *result = uni_value_dict();
@@ -155,7 +163,7 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
 /* ---- the driver ---- */
 
 typedef struct job {
-    int row, workers, epochs, max_failures;
+    int row, workers, epochs, max_failures, every_steps;
     int kills;
     double waited_ms[MAX_KILLS];
 } job;
@@ -209,6 +217,7 @@ static uni_result *run(uni_program *program, job *it)
         uni_dict_take(config, "row", uni_value_int(it->row)) < 0 ||
         uni_dict_take(config, "epochs", uni_value_int(it->epochs)) < 0)
         give_up("no memory");
+    uni_checkpoint_policy policy = { .every_steps = it->every_steps };
     int status = uni_trainer_new(&trainer,
                                  UNI_OPTIONS(uni_trainer_options, .main = program,
                                              .num_workers = it->workers, .storage_path = storage,
@@ -218,7 +227,8 @@ static uni_result *run(uni_program *program, job *it)
         give_up("no thread");
     if (status == 0)
         status = uni_trainer_fit(
-            &result, trainer, UNI_OPTIONS(uni_run_options, .function = "train", .config = config),
+            &result, trainer,
+            UNI_OPTIONS(uni_run_options, .function = "train", .config = config, .policy = &policy),
             &err);
     if (status < 0)
         give_up(err.message);
@@ -272,29 +282,47 @@ static void measure_kills(uni_program *program, int kills)
     uni_result_free(got);
 }
 
-static double seconds_a_step(uni_program *program, int row, int epochs, bool elastic)
+static double seconds_a_step(uni_program *program, job it)
 {
-    job it = {
-        .row = row, .workers = 2, .epochs = epochs, .max_failures = elastic ? 3 : UNI_NO_RETRIES
-    };
     uni_result_free(run(program, &it));
     return (atomic_load(&all->last_s) - atomic_load(&all->first_s)) /
            (double)(atomic_load(&all->steps) - 2);
 }
 
-static void measure_overhead(uni_program *program, const char *name, int epochs, int pairs)
+/* What the second job costs more than the first, in pairs of changing order. */
+static void compare(uni_program *program, const char *metric, job plain, job more, int pairs)
 {
     double percent[32];
-    char metric[64];
     for (int i = 0; i < pairs; i++) {
-        double plain = i % 2 ? seconds_a_step(program, row_of(name), epochs, false) : 0;
-        double elastic = seconds_a_step(program, row_of(name), epochs, true);
+        double first = i % 2 ? seconds_a_step(program, plain) : 0;
+        double second = seconds_a_step(program, more);
         if (i % 2 == 0)
-            plain = seconds_a_step(program, row_of(name), epochs, false);
-        percent[i] = 100 * (elastic / plain - 1);
+            first = seconds_a_step(program, plain);
+        percent[i] = 100 * (second / first - 1);
     }
-    snprintf(metric, sizeof metric, "elastic_overhead_%s", name);
     print_line(metric, "%", sorted(percent, pairs), pairs);
+}
+
+static void measure_overhead(uni_program *program, const char *name, int epochs, int pairs)
+{
+    job plain = {
+        .row = row_of(name), .workers = 2, .epochs = epochs, .max_failures = UNI_NO_RETRIES
+    };
+    job elastic = plain;
+    char metric[64];
+    elastic.max_failures = 3;
+    snprintf(metric, sizeof metric, "elastic_overhead_%s", name);
+    compare(program, metric, plain, elastic, pairs);
+}
+
+static void measure_steps(uni_program *program, int epochs, int pairs)
+{
+    job plain = {
+        .row = row_of("mnist_cnn"), .workers = 2, .epochs = epochs, .max_failures = UNI_NO_RETRIES
+    };
+    job saves = plain;
+    saves.every_steps = 100;
+    compare(program, "checkpoint_every_step_overhead", plain, saves, pairs);
 }
 
 static int driver(uni_program *program, int argc, char **argv)
@@ -309,6 +337,7 @@ static int driver(uni_program *program, int argc, char **argv)
     measure_kills(program, quick ? 3 : 50);
     measure_overhead(program, "mnist_cnn", quick ? 1 : 4, quick ? 2 : 12);
     measure_overhead(program, "nnlm_head", quick ? 4 : 100, quick ? 2 : 12);
+    measure_steps(program, quick ? 3 : 8, quick ? 2 : 12);
     snprintf(command, sizeof command, "rm -rf '%s'", storage);
     return system(command) != 0;
 }

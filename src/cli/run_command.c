@@ -13,6 +13,7 @@
 
 #include <unisono/log.h>
 
+#include "cli/requeue.h"
 #include "cli/run_command.h"
 #include "train/hosts_join.h"
 
@@ -96,6 +97,11 @@ static const cli_option run_options[] = {
       "treat the run as stuck if no rank reports for this long" },
     { NULL, "grace", 0, CLI_DURATION, AT(grace), "TIME", "10s", NULL, NULL,
       "time to save a last checkpoint after a stop request" },
+
+    { NULL, "requeue", 0, CLI_FLAG, AT(requeue), NULL, NULL, NULL, NULL,
+      "in a Slurm job: after a stop request (Slurm's signal before the time limit, a preemption) "
+      "put "
+      "the job back in the queue; a job that comes back resumes its own run" },
 
     { "Checkpoints", "keep", 'k', CLI_STRING, AT(keep), "N", "all", NULL, NULL,
       "how many checkpoints to keep: a number, all, or none" },
@@ -188,6 +194,8 @@ static int real_run(cli_context *context, const run_values *values, uni_trainer 
             code == UNI_EXIT_OK)
             code = UNI_EXIT_INTERNAL;
     }
+    if (values->requeue && code == UNI_EXIT_PREEMPTED)
+        cli_requeue(context);
     uni_result_free(result);
     return code;
 }
@@ -235,8 +243,11 @@ static int call_run(cli_context *context, const cli_parsed *parsed)
         return uni__hosts_join_foreign(values->storage, &err) < 0 ? not_started(context, &err)
                                                                   : UNI_EXIT_INTERNAL;
     }
-    if (cli_run_request(&request, parsed, &err) < 0 ||
-        uni_trainer_new(&trainer, &request.trainer, &err) < 0)
+    if (cli_run_request(&request, parsed, &err) < 0)
+        code = not_started(context, &err);
+    else if (request.done)
+        fprintf(context->err.out, "the run of this job has succeeded: nothing to do\n");
+    else if (uni_trainer_new(&trainer, &request.trainer, &err) < 0)
         code = not_started(context, &err);
     else if (values->dry_run)
         code = dry_run(context, values, trainer, &request);

@@ -22,7 +22,7 @@ typedef struct run_values {
     long long min_workers;
     long long num_workers, servers, evaluators, max_failures;
     double cpus, memory, address_space, time_limit, progress_timeout, grace, log_cap;
-    bool use_gpu, quiet, verbose, dry_run, json, no_retry_errors, as_ray, sync_checkpoints;
+    bool requeue, use_gpu, quiet, verbose, dry_run, json, no_retry_errors, as_ray, sync_checkpoints;
 } run_values;
 
 /* The request that results from the command line, a config file and a run to resume. Owns what it
@@ -36,7 +36,8 @@ typedef struct run_request {
     const char **program; /* NULL-terminated; strings belong to argv or `resumed` */
     const char *sink; /* sinks of the resumed run, separated by commas; NULL: as given */
     uni__text remembered_sinks;
-    char *from_dir, *score;
+    char *from_dir, *score, *own_dir;
+    bool done; /* --requeue: the job's run has succeeded before */
 } run_request;
 
 int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err) UNI_MUST_USE;

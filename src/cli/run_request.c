@@ -11,6 +11,7 @@
 #include "train/shared.h"
 #include "base/log.h"
 #include "cli/format.h"
+#include "cli/requeue.h"
 #include "cli/run_command.h"
 #include "train/hosts_join.h"
 #include "train/run_reader.h"
@@ -158,10 +159,10 @@ static int find_newest_resumable(void *context, uni_run *run, uni_error *err)
     return UNI_EEND;
 }
 
-static int open_resumed(run_request *out, const run_values *values, uni_error *err)
+static int open_resumed(run_request *out, const char *name, const run_values *values,
+                        uni_error *err)
 {
     char *newest = NULL;
-    const char *name = values->resume;
     if (!name[0]) {
         int status = uni_run_list(values->storage, find_newest_resumable, &newest, err);
         if (status < 0 && status != UNI_EEND)
@@ -341,7 +342,7 @@ static int make_program(run_request *out, const cli_parsed *parsed, uni_error *e
 static int make_from(run_request *out, const run_values *values, uni_error *err)
 {
     uni_run *run = NULL;
-    if (!values->from_checkpoint)
+    if (!values->from_checkpoint || out->own_dir)
         return 0;
     if (values->resume)
         return uni_error_set(err, UNI_EINVAL,
@@ -436,8 +437,15 @@ int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
     out->run.progress_timeout = values->progress_timeout;
     out->run.synchronous_checkpoints = values->sync_checkpoints;
     UNI_TRY(make_policy(out, values, err));
-    if (values->resume) {
-        UNI_TRY(open_resumed(out, values, err));
+    if (values->requeue && values->resume)
+        return uni_error_set(err, UNI_EINVAL,
+                             "--requeue and --resume are mutually exclusive: a job that comes back "
+                             "from the queue resumes its own run");
+    if (values->requeue)
+        UNI_TRY(cli_requeue_find(&out->own_dir, &out->done, values->storage, err));
+    const char *resume = out->own_dir ? out->own_dir : values->resume;
+    if (resume) {
+        UNI_TRY(open_resumed(out, resume, values, err));
         remember(out, parsed);
         remember_hosts(out, parsed);
         remember_resources(out, parsed);
@@ -457,4 +465,5 @@ void cli_run_request_free(run_request *request)
     free(request->from_dir);
     uni__text_free(&request->remembered_sinks);
     free(request->score);
+    free(request->own_dir);
 }

@@ -98,7 +98,9 @@ const cli_command cli_stop_command = {
     .summary = "ask a run to stop; it can be resumed later",
     .description = "Sends SIGTERM to the run's controller, after checking that the process is "
                    "still that controller and belongs to you. All ranks stop at the same iteration "
-                   "and can save a last checkpoint within the grace time.",
+                   "(a fit of the engine after its next step) and can save a last checkpoint "
+                   "within the grace time. A Slurm job with --requeue then goes back to the queue: "
+                   "end it with scancel.",
     .options = stop_options,
     .values_size = sizeof(stop_values),
     .min_args = 1,

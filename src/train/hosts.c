@@ -145,9 +145,6 @@ int uni__hosts_describe(const uni_trainer *trainer, uni_value *out)
             list.failed ? UNI_ENOMEM : uni_dict_take(out, "hosts", uni_value_string(list.data));
         uni__text_free(&list);
     }
-    const char *job = getenv("SLURM_JOB_ID");
-    if (hosts->slurm && job)
-        status |= uni_dict_take(out, "slurm_job", uni_value_string(job));
     if (hosts->interface)
         status |= uni_dict_take(out, "interface", uni_value_string(hosts->interface));
     if (hosts->encrypt)

@@ -153,6 +153,9 @@ static uni_value *describe_options(const uni__run *run)
     if (run->sink_names)
         status |= uni_dict_take(out, "sinks", uni_value_copy(run->sink_names));
     status |= uni__hosts_describe(run->trainer, out);
+    const char *job = getenv("SLURM_JOB_ID"); /* a requeued job finds its run by it */
+    if (job)
+        status |= uni_dict_take(out, "slurm_job", uni_value_string(job));
     status |= uni_dict_take(out, "num_to_keep", uni_value_int(policy->num_to_keep));
     if (policy->score_attribute)
         status |= uni_dict_take(out, "score_attribute", uni_value_string(policy->score_attribute));

@@ -301,6 +301,34 @@ class Slurm(unittest.TestCase):
             self.assertEqual(max(step for _, step in run.reports()), 60)
 
     @unittest.skipUnless(WEIGHTS, "the native engine was not built")
+    def test_preempted_often(self):
+        """A fit that is preempted inside its epochs, by Slurm (scontrol requeue) and by its own job (a signal before the time limit), ends with the
+        weights of one that was left alone, and repeats no step."""
+        often = 50 if os.environ.get("UNISONO_TEST_SOAK") else 10
+        code, out = self.cluster.run(COMMAND, "run", "--cpus", "1", "--name", "calm", "-n", "2", "--", WEIGHTS, "0", "40")
+        self.assertEqual(code, 0, out)
+        job = self.cluster.sh("sbatch", "--parsable", "-n2", "--requeue", "--open-mode=append", "-o", self.cluster.base + "/often.log", "--wrap",
+                              "exec %s run --cpus 1 --requeue --name shared -n 2 -- %s 60 40" % (COMMAND, WEIGHTS)).strip()
+        self.wait_for(lambda: self.run_of(job))
+        run = self.run_of(job)
+        for number in range(1, often + 1):
+            self.hurried = set()
+            self.wait_for(lambda: self.hurry(job) or (self.state(job) == "RUNNING" and run.about()["attempt"] == number and
+                                                      run.about()["status"] == "running" and run.about()["workers"][0]["pid"]), 60)
+            time.sleep(1)  # some steps
+            if number % 2:
+                self.cluster.sh("scontrol", "requeue", job)
+            else:
+                self.cluster.sh("scancel", "--batch", "--signal=TERM", job)
+            self.wait_for(lambda: "Restarts=%d " % number in self.cluster.sh("scontrol", "show", "job", job), 60)
+        self.hurried = set()
+        self.wait_for(lambda: self.hurry(job) or run.about()["status"] == "succeeded", 120)
+        self.assertEqual(run.about()["attempt"], often + 1)
+        self.assertEqual(run.weights(), Run(self.cluster.storage, "calm").weights())
+        stops = [int(steps) for steps in re.findall(r"fit stopped after (\d+) steps", run.log(0))]
+        self.assertTrue([steps for steps in stops if steps % 10], "it stopped inside of epochs: %s" % stops)
+
+    @unittest.skipUnless(WEIGHTS, "the native engine was not built")
     def test_weights_bit_for_bit(self):
         """The same as without Slurm (mpi_test.py has MPI)."""
         words = (COMMAND, "run", "--cpus", "1")

@@ -1,6 +1,8 @@
 /*
  * weights_worker.c - a small model under multi_worker, on data that is made here: every rank prints a hash of its weights, bit by bit. Whichever launcher
  * started it, the hashes are the same (mpi_test.py, slurm_test.py).
+ *
+ *   weights_worker [PAUSE [EPOCHS]]   with PAUSE it saves and resumes, and waits that many milliseconds after every step
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,8 +64,21 @@ static int print_weights(const uni_model *model, uni_error *err)
     return 0;
 }
 
-static int train(uni_session *session, uni_error *err)
+static int wait_a_little(void *self, uni_model *model, int64_t batch, uni_error *err)
 {
+    usleep(*(const useconds_t *)self * 1000);
+    return 0;
+}
+
+/* pause < 0: nothing is saved. */
+static int train(uni_session *session, int pause, int epochs, uni_error *err)
+{
+    static const uni_callback_class slow = { .name = "slow",
+                                             .only_looks = true,
+                                             .after_batch = wait_a_little };
+    useconds_t each = pause > 0 ? (useconds_t)pause : 0;
+    uni_callback *callbacks[2] = { NULL };
+    int epoch = 0;
     static float x[ROWS * WIDTH];
     static int32_t y[ROWS];
     const int64_t x_shape[] = { ROWS, WIDTH }, y_shape[] = { ROWS };
@@ -72,6 +87,11 @@ static int train(uni_session *session, uni_error *err)
     make_data(x, y);
     UNI_TRY(uni_strategy_open(&strategy, "multi_worker", session, err));
     UNI_TRY(build(&model, err));
+    if (pause >= 0) {
+        UNI_TRY(uni_session_restore_model(&epoch, session, model, err));
+        UNI_TRY(uni_callback_report_checkpoint(&callbacks[0], session, 1, err));
+        UNI_TRY(uni_callback_new(&callbacks[1], &slow, &each, err));
+    }
     UNI_TRY(uni_strategy_place(strategy, model, err));
     uni_column columns[] = { uni_column_view(UNI_F32, 2, x_shape, x),
                              uni_column_view(UNI_I32, 1, y_shape, y) };
@@ -80,23 +100,28 @@ static int train(uni_session *session, uni_error *err)
                                                  .num_x = 1,
                                                  .y = &columns[1],
                                                  .num_y = 1,
-                                                 .epochs = 5,
+                                                 .epochs = epochs,
+                                                 .initial_epoch = epoch,
+                                                 .callbacks = callbacks,
+                                                 .num_callbacks = pause >= 0 ? 2 : 0,
                                                  .batch_size = 32,
                                                  .seed = 3 },
                              err));
     UNI_TRY(print_weights(model, err));
+    uni_callback_free(callbacks[0]);
+    uni_callback_free(callbacks[1]);
     uni_model_free(model);
     uni_strategy_free(strategy);
     return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     uni_session *session = NULL;
     uni_error err = { 0 };
     int status = uni_session_open(&session, &err);
     if (status == 0)
-        status = train(session, &err);
+        status = train(session, argc > 1 ? atoi(argv[1]) : -1, argc > 2 ? atoi(argv[2]) : 5, &err);
     if (status < 0) {
         fprintf(stderr, "%s\n", err.message);
         fflush(stderr);
