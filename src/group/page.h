@@ -43,7 +43,7 @@ enum { UNI__FRAME_MORE = 1 };
 /* What a worker asks for through its page. */
 enum { UNI__STOP_NONE = 0, UNI__STOP_EARLY = 1, UNI__STOP_PREEMPTED = 2 };
 
-/* How soon: at an iteration that all ranks reach, or earlier, after a step whose state they keep. */
+/* How soon: at an iteration that all ranks reach, or before it, after a step that is saved. */
 enum { UNI__STOPS_AT_ITERATION = 1, UNI__STOPS_AT_STEP = 2 };
 
 /* A worker can continue when another is replaced, and can be replaced itself. */

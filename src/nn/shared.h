@@ -82,9 +82,9 @@ UNI__SHARED UNI_MUST_USE int uni__model_set_fit_state(uni_model *model, const un
 UNI__SHARED void uni__model_drop_fit_state(uni_model *model);
 UNI__SHARED bool uni__model_is_stopping(const uni_model *model);
 /* A fit that pauses ends after a step that all its processes agree on, with UNI_EPREEMPTED, without
- * validation and without the callbacks of an end: another process goes on from its state. The state can then be
- * taken after any step. can: in fit, where the processes have the weights. pause: this process
- * wants it. is: in a callback's after_batch, the agreed step. */
+ * validation and without the callbacks of an end: another process goes on from its state. The state
+ * can then be taken after any step. can: in fit, where the processes have the weights. pause: this
+ * process wants it. is: in a callback's after_batch, the agreed step. */
 UNI__SHARED bool uni__model_can_pause(const uni_model *model);
 UNI__SHARED void uni__model_pause(uni_model *model);
 UNI__SHARED bool uni__model_is_pausing(const uni_model *model);

@@ -34,8 +34,8 @@
 /* Floats that are added up and updated at a time: what two parts and Adam need of them is in the
  * first-level cache. */
 #define UNI__UPDATE_PIECE ((size_t)512)
-/* With a journal: few enough that the processor waits for the weights, slots and parts of a piece at
- * the same time, not for one after the other. */
+/* With a journal: few enough that the processor waits for a piece's weights, slots and parts
+ * together, not for one after the other. */
 #define UNI__JOURNAL_PIECE ((size_t)128)
 
 /*

@@ -143,7 +143,7 @@ void uni__session_free_state(uni_session *session);
 int uni__session_state_section(uni_session *session, const void **out, size_t *size,
                                uni_error *err) UNI_MUST_USE;
 void uni__session_state_said(uni_session *session); /* that section is on its way */
-/* The section for a checkpoint that stands alone. of_report: as of the last report, or as of now. */
+/* The section for a checkpoint that stands alone, as of the last report or as of now. */
 int uni__session_pack_own_state(uni_session *session, bool of_report, uni__packer *packer,
                                 uni_error *err) UNI_MUST_USE;
 
