@@ -35,6 +35,7 @@ class Current:
         self.accelerator = None
         self._datasets, self._shards = attachment.get("datasets"), None
         self.steps, self.fitting = 0, False  # batches that Keras was through with; whether it is training with a callback of ours
+        self.at_report: dict[str, Any] = {}  # by the name of a state: what gives it, as bytes
         self.at_end: list[Any] = []  # called before the session ends: what hangs on it lets go
 
     def dataset_shard(self, name: str | None) -> Any:
@@ -60,6 +61,8 @@ class Current:
         if self._shards is not None:
             for name, state in self._shards.states().items():
                 self.session.set_dataset_state(name, state)
+        for name, give in self.at_report.items():
+            self.session.set_state(name, give())
 
     def end(self) -> None:
         """Calls what hangs on the session, last registered first."""
