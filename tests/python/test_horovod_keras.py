@@ -50,6 +50,25 @@ def shard(hvd, inputs, targets, batch=16):
 
 
 class Keras3(unittest.TestCase):
+    def test_local_variables_stay_each_rank_s_own(self):
+        def loop():
+            import keras
+            import unisono.horovod.keras as hvd
+
+            hvd.init()
+            model = build(keras, hvd.DistributedOptimizer)
+            model.set_weights([weights + 7 * hvd.rank() for weights in model.get_weights()])
+            inputs, targets, batch = shard(hvd, *data())
+            own = model.layers[-1].bias
+            model.fit(inputs, targets, batch_size=batch, shuffle=False, epochs=1, verbose=0,
+                      callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0, local_variables=[own])])
+            return model.get_weights()
+
+        first, second = run(loop, environment=(("KERAS_BACKEND", "tensorflow"),))
+        for each, other in zip(first[:-1], second[:-1]):
+            numpy.testing.assert_array_equal(each, other)
+        numpy.testing.assert_allclose(second[-1] - first[-1], 7, rtol=1e-5)
+
     def test_fit_as_one_process_with_all_the_data(self):
         def loop():
             import keras
