@@ -216,23 +216,25 @@ def as_kind(what: str, name: str, value: Any, kind: str) -> Any:
     return bool(value) if kind == "bool" else value
 
 
-def checks_kinds(*classes: type) -> None:
-    """Arguments of these classes must be of the kinds that their __init__ declares."""
+def checks_kinds(*classes: type, methods: Iterable[str] = ("__init__",)) -> None:
+    """Arguments of these classes must be of the kinds that their __init__ (or these methods) declares."""
     for cls in classes:
-        cls.__init__ = _checked(cls, vars(cls)["__init__"])  # type: ignore[misc]
+        for name in methods:
+            what = cls.__name__ if name == "__init__" else "%s.%s" % (cls.__name__, name)
+            setattr(cls, name, _checked(what, vars(cls)[name]))
 
 
-def _checked(cls: type, init: Any) -> Any:
-    inner = init
+def _checked(what: str, function: Any) -> Any:
+    inner = function
     while hasattr(inner, "__wrapped__"):
         inner = inner.__wrapped__
     names = inner.__code__.co_varnames[1:inner.__code__.co_argcount]
     kinds = inner.__annotations__
 
-    @functools.wraps(init)
-    def call(self: Any, *arguments: Any, **given: Any) -> None:
-        by_place = [as_kind(cls.__name__, name, value, kinds.get(name, "")) for name, value in zip(names, arguments)]
-        given = {name: as_kind(cls.__name__, name, value, kinds.get(name, "")) for name, value in given.items()}
-        init(self, *by_place, *arguments[len(names):], **given)
+    @functools.wraps(function)
+    def call(self: Any, *arguments: Any, **given: Any) -> Any:
+        by_place = [as_kind(what, name, value, kinds.get(name, "")) for name, value in zip(names, arguments)]
+        given = {name: as_kind(what, name, value, kinds.get(name, "")) for name, value in given.items()}
+        return function(self, *by_place, *arguments[len(names):], **given)
 
     return call

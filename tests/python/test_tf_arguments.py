@@ -45,6 +45,32 @@ class Arguments(unittest.TestCase):
 
 
 class Gradients(unittest.TestCase):
+    def test_scalars_and_axes(self):
+        """A scalar has no axis, and no axes are not all axes."""
+        self.assertEqual((tf.Variable(1.5).shape, tf.Variable(1.5).numpy().shape), ((), ()))
+        with tf.GradientTape() as tape:
+            x = tf.Variable(3.0)
+            y = x * x
+        gradient = tape.gradient(y, x)
+        self.assertEqual((float(gradient), tuple(gradient.shape)), (6.0, ()))
+        x = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
+        for function in (tf.reduce_sum, tf.reduce_mean, tf.reduce_max):
+            np.testing.assert_array_equal(function(x, axis=[]).numpy(), x)
+            for wrong in ("", {}, 1.5):
+                with self.subTest(wrong), self.assertRaises((TypeError, ValueError)):
+                    function(x, axis=wrong)
+        with self.assertRaisesRegex(ValueError, "initial value"):
+            tf.Variable()
+
+    def test_kinds(self):
+        ten = tf.data.Dataset.range(10)
+        for call, word in ((lambda: ten.batch(1.5), "batch_size"), (lambda: ten.batch(3, drop_remainder="no"), "drop_remainder"), (lambda: ten.shuffle(2.5), "buffer_size"),
+                           (lambda: ten.repeat(float("nan")), "count"), (lambda: ten.shard(2, None), "index"), (lambda: ten.shard(2, 2), "index"),
+                           (lambda: ten.prefetch(""), "buffer_size"), (lambda: ten.concatenate(3), "concatenate"), (lambda: tf.data.Dataset.zip((ten, None)), "zip")):
+            with self.subTest(word), self.assertRaisesRegex((TypeError, ValueError), word):
+                call()
+        self.assertEqual(len(list(ten.batch(np.int64(3)))), 4)
+
     def test_a_product_has_a_gradient(self):
         x = tf.Variable([1.0, 2.0, 4.0])
         with tf.GradientTape() as tape:

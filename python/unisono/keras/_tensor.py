@@ -397,10 +397,12 @@ class Variable(_Operators):
                 raise TypeError("Variable(dtype=%r) is not supported: variables are float32; keep counts in Python's own numbers" % (dtype,))
             if callable(initial_value):
                 initial_value = initial_value()
-            value = np.ascontiguousarray(np.asarray(initial_value, np.float32))
+            if initial_value is None:
+                raise ValueError("Variable needs an initial value")
+            value = np.array(initial_value, np.float32, order="C")
             parameter = _engine.Parameter(name or "Variable", value.shape)
             np.asarray(parameter.array())[...] = value
-        self._p, self._trainable = parameter, trainable
+        self._p, self._trainable = parameter, True if trainable is None else bool(trainable)
 
     @property
     def name(self) -> str:

@@ -52,7 +52,11 @@ def _comparison(kind):
 def _reduction(kind):
     def function(x, axis=None, keepdims: bool = False) -> Tensor:
         a = raw_of(x)
+        if axis is not None and not isinstance(axis, (int, np.integer, list, tuple, np.ndarray)):
+            raise TypeError("axis must be a whole number, a list of them, or None, not %r" % (axis,))
         axes = None if axis is None else [axis] if isinstance(axis, (int, np.integer)) else list(axis)
+        if axes == []:  # over no axis: as it is
+            return reshape(x, a.shape)
         return Tensor(tape_for().reduce(kind, a, axes, keepdims))
     function.__doc__ = "%s over the axes (all of them when None)." % kind
     return function

@@ -11,7 +11,7 @@ from typing import Any, Callable
 import numpy as np
 
 from unisono import _engine
-from unisono.extend import strict_class
+from unisono.extend import checks_kinds, strict_class
 from unisono.keras._tensor import Tensor, as_array, data_seed, shared
 
 __all__ = ["Dataset", "AUTOTUNE", "experimental", "Options"]
@@ -93,6 +93,11 @@ def _stack(items):
     return Tensor.of(np.stack(arrays))
 
 
+def _check_dataset(what, value):
+    if not isinstance(value, Dataset):
+        raise TypeError("Dataset.%s takes datasets, not %.40r" % (what, value))
+
+
 @strict_class()
 class Dataset:
     """Elements one after the other; every transformation gives a new Dataset. Iterating begins a new epoch (shuffles draw a new order)."""
@@ -148,6 +153,8 @@ class Dataset:
     def zip(*datasets: Any) -> Dataset:
         """Elements of several datasets side by side."""
         parts = datasets[0] if len(datasets) == 1 and isinstance(datasets[0], tuple) else datasets
+        for each in parts:
+            _check_dataset("zip", each)
         lengths = [each._length for each in parts]
         return Dataset(lambda epoch: zip(*[each._epoch(epoch) for each in parts]), min(lengths) if min(lengths) >= 0 else -1)
 
@@ -260,6 +267,7 @@ class Dataset:
         """Another one behind it."""
         import itertools
 
+        _check_dataset("concatenate", other)
         length = self._length + other._length if min(self._length, other._length) >= 0 else -1
         return Dataset(lambda epoch: itertools.chain(self._epoch(epoch), other._epoch(epoch)), length)
 
@@ -281,6 +289,9 @@ class Dataset:
     def shard(self, num_shards: int, index: int) -> Dataset:
         """Every num_shards-th element, from index on."""
         import itertools
+
+        if not 0 <= index < num_shards:
+            raise ValueError("shard: index must be from 0 to num_shards - 1 (%d), not %d" % (num_shards - 1, index))
 
         return Dataset(lambda epoch: itertools.islice(self._epoch(epoch), index, None, num_shards))
 
@@ -418,3 +429,6 @@ class _Plan:
 
 def _planned(plan):
     return Dataset(plan.begin, plan.length(), plan)
+
+
+checks_kinds(Dataset, methods=("shuffle", "batch", "repeat", "prefetch", "take", "skip", "enumerate", "shard"))
