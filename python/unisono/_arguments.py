@@ -233,6 +233,8 @@ def _checked(what: str, function: Any) -> Any:
 
     @functools.wraps(function)
     def call(self: Any, *arguments: Any, **given: Any) -> Any:
+        if hasattr(function, "__public__") and not given.keys() <= set(names):  # names come before kinds
+            check(function.__public__, given, names, function.__refused__)
         by_place = [as_kind(what, name, value, kinds.get(name, "")) for name, value in zip(names, arguments)]
         given = {name: as_kind(what, name, value, kinds.get(name, "")) for name, value in given.items()}
         return function(self, *by_place, *arguments[len(names):], **given)

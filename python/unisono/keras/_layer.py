@@ -321,9 +321,7 @@ class EngineLayer(Layer):
             shape = common.pop("batch_input_shape")[1:]
         if common.get("input_dim") is not None and self._class != "Embedding":
             shape = (common.pop("input_dim"),)
-        declared = {key: value for key, value in (config or {}).items() if key in self._refused}
-        check("unisono.keras.layers." + type(self).__name__, dict(common, **declared), [*(config or {}), "name", "trainable", "dtype", "input_shape"],
-              dict(_COMMON, **self._refused))
+        self._check_names(config or {}, common)
         if self._class not in ("InputLayer", "TextVectorization") and not (self._class == "SentenceEmbedding" and common.get("dtype") == "string"):
             check_float32(type(self).__name__, common.get("dtype"))
         trainable = as_kind(type(self).__name__, "trainable", common.get("trainable", True), "bool")
@@ -334,6 +332,12 @@ class EngineLayer(Layer):
                                 % (type(self).__name__, key))
         self._config = dict({key: _plain(value) for key, value in (config or {}).items() if value is not None or self._none_means(key)}, **self._config)
         self._native()  # wrong arguments are errors here
+
+    def _check_names(self, config: dict, common: dict) -> None:
+        """Unknown and refused arguments are a TypeError that names them."""
+        declared = {key: value for key, value in config.items() if key in self._refused}
+        check("unisono.keras.layers." + type(self).__name__, dict(common, **declared), [*config, "name", "trainable", "dtype", "input_shape"],
+              dict(_COMMON, **self._refused))
 
     def _none_means(self, key: str) -> bool:
         """Whether None says something: it does where it is not the default. The engine then acts on it, or refuses it."""

@@ -42,6 +42,7 @@ class InputLayer(EngineLayer):
                 "optional": Refused(False, "every input of a model is needed")}
 
     def __init__(self, shape: Any = None, dtype: Any = None, name: str | None = None, batch_shape: Any = None, input_shape: Any = None, **common: Any):
+        self._check_names({"shape": shape, "batch_shape": batch_shape}, common)
         if sum(each is not None for each in (shape, batch_shape, input_shape)) != 1:
             raise TypeError("InputLayer needs one of shape, batch_shape and input_shape")
         if batch_shape is None:

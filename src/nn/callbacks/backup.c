@@ -159,6 +159,10 @@ int uni_callback_backup_and_restore(uni_callback **out, const char *directory,
     *out = NULL;
     if (directory == NULL || directory[0] == '\0')
         return uni_error_set(err, UNI_EINVAL, "BackupAndRestore needs a directory");
+    if (save_every_batches < 0)
+        return uni_error_set(err, UNI_EINVAL,
+                             "BackupAndRestore: save_every_batches must not be negative, got %lld",
+                             (long long)save_every_batches);
     struct backup *backup = uni__callback_make(
         out, save_every_batches > 0 ? &batch_class : &epoch_class, sizeof *backup, err);
     if (backup == NULL)

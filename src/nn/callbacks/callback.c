@@ -214,6 +214,12 @@ int uni__monitor_init(uni__monitor *monitor, const char *name, uni_monitor_mode 
         return uni_error_set(err, UNI_ELIMIT,
                              "the name of a monitored number has at most %zu bytes: %s",
                              sizeof monitor->name - 1, name);
+    if (isnan(min_delta) || mode < UNI_MONITOR_AUTO || mode > UNI_MONITOR_MAX)
+        return uni_error_set(
+            err, UNI_EINVAL,
+            "the monitor of %s has mode %d and min_delta %g: give UNI_MONITOR_AUTO, _MIN or _MAX, "
+            "and a number",
+            name, (int)mode, min_delta);
     bool larger = mode == UNI_MONITOR_MAX;
     if (mode == UNI_MONITOR_AUTO)
         UNI_TRY(is_better_larger(&larger, name, err));

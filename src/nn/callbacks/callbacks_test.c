@@ -157,8 +157,32 @@ static void test_auto_mode(void **state)
         assert_true(cases[i].status == 0 || strstr(err.message, "UNI_MONITOR_MAX") != NULL);
     }
     uni__monitor monitor;
+    assert_int_equal(uni__monitor_init(&monitor, "loss", 9, 0, NULL), UNI_EINVAL);
+    assert_int_equal(uni__monitor_init(&monitor, "loss", UNI_MONITOR_MIN, NAN, NULL), UNI_EINVAL);
     assert_int_equal(uni__monitor_init(&monitor, "val_score", UNI_MONITOR_MAX, 0, NULL), 0);
     assert_true(monitor.maximize);
+}
+
+static void test_bad_options(void **state)
+{
+    uni_callback *out = (uni_callback *)1;
+    uni_error err = { 0 };
+    assert_int_equal(uni_callback_model_checkpoint(&out, NULL, NULL, &err), UNI_EINVAL);
+    assert_null(out);
+    assert_int_equal(uni_callback_model_checkpoint(
+                         &out, "x.keras",
+                         UNI_OPTIONS(uni_model_checkpoint_options, .save_every_batches = -1), &err),
+                     UNI_EINVAL);
+    assert_int_equal(uni_callback_csv_logger(&out, NULL, ',', false, &err), UNI_EINVAL);
+    assert_int_equal(uni_callback_csv_logger(&out, "", ',', false, &err), UNI_EINVAL);
+    assert_int_equal(uni_callback_backup_and_restore(&out, "x", -1, false, &err), UNI_EINVAL);
+    assert_int_equal(uni_callback_reduce_lr_on_plateau(
+                         &out, UNI_OPTIONS(uni_reduce_lr_options, .min_lr = NAN), &err),
+                     UNI_EINVAL);
+    assert_int_equal(uni_callback_reduce_lr_on_plateau(
+                         &out, UNI_OPTIONS(uni_reduce_lr_options, .cooldown = -1), &err),
+                     UNI_EINVAL);
+    assert_null(out);
 }
 
 /* A learning rate that ruins the model after two epochs: the best weights are restored. */
@@ -580,17 +604,12 @@ static void broken_backup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_auto_mode),
-        cmocka_unit_test(early_stopping),
-        cmocka_unit_test(best_weights_are_restored),
-        cmocka_unit_test(reduce_on_plateau),
-        cmocka_unit_test(epoch_dots),
-        cmocka_unit_test(progress),
-        cmocka_unit_test(csv_logger),
-        cmocka_unit_test(model_checkpoint),
-        cmocka_unit_test(tensorboard),
-        cmocka_unit_test(terminate_on_nan),
-        cmocka_unit_test(backup_and_restore),
+        cmocka_unit_test(test_auto_mode),    cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(early_stopping),    cmocka_unit_test(best_weights_are_restored),
+        cmocka_unit_test(reduce_on_plateau), cmocka_unit_test(epoch_dots),
+        cmocka_unit_test(progress),          cmocka_unit_test(csv_logger),
+        cmocka_unit_test(model_checkpoint),  cmocka_unit_test(tensorboard),
+        cmocka_unit_test(terminate_on_nan),  cmocka_unit_test(backup_and_restore),
         cmocka_unit_test(broken_backup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -255,6 +255,9 @@ static const uni_callback_class csv_class = { .name = "CSVLogger",
 int uni_callback_csv_logger(uni_callback **out, const char *path, char separator, bool append,
                             uni_error *err)
 {
+    *out = NULL;
+    if (path == NULL || path[0] == '\0')
+        return uni_error_set(err, UNI_EINVAL, "CSVLogger needs the path of a file");
     struct csv *csv = uni__callback_make(out, &csv_class, sizeof *csv, err);
     if (csv == NULL)
         return UNI_ENOMEM;

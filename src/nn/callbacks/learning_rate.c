@@ -121,6 +121,11 @@ int uni_callback_reduce_lr_on_plateau(uni_callback **out, const uni_reduce_lr_op
             "ReduceLROnPlateau: the factor is at least 0 and below 1 and patience not negative, "
             "got %g and %d",
             o.factor, o.patience);
+    if (!(o.min_lr >= 0) || o.cooldown < 0)
+        return uni_error_set(
+            err, UNI_EINVAL,
+            "ReduceLROnPlateau: min_lr and cooldown must not be negative, got %g and %d", o.min_lr,
+            o.cooldown);
     UNI_TRY(uni__monitor_init(&monitor, o.monitor, o.mode, uni__pick(o.min_delta, 1e-4), err));
     struct plateau *plateau = uni__callback_make(out, &plateau_class, sizeof *plateau, err);
     if (plateau == NULL)

@@ -236,6 +236,11 @@ int uni_callback_model_checkpoint(uni_callback **out, const char *path,
     UNI__OPTIONS(uni_model_checkpoint_options, options, verbose, err);
     uni_model_checkpoint_options o = *options;
     uni__monitor monitor;
+    if (path == NULL || o.save_every_batches < 0)
+        return uni_error_set(
+            err, UNI_EINVAL,
+            "ModelCheckpoint needs a path, and save_every_batches must not be negative, got %lld",
+            (long long)o.save_every_batches);
     bool weights = ends_with(path, ".weights.h5") || ends_with(path, ".safetensors");
     if (!weights && !ends_with(path, ".keras"))
         return uni_error_set(

@@ -122,6 +122,7 @@ static void test_names(void **state)
     expect_error(NULL, NULL, UNI_ENOTFOUND, "there is no loss");
     expect_error("mse", &(uni_loss_options){ .from_logits = true }, UNI_EINVAL, "from_logits");
     expect_error("huber", &(uni_loss_options){ .delta = -1 }, UNI_EINVAL, "delta");
+    expect_error("mse", &(uni_loss_options){ .delta = 3 }, UNI_EINVAL, "no delta");
     expect_error("bce", &(uni_loss_options){ .label_smoothing = 2 }, UNI_EINVAL, "label_smoothing");
 }
 

@@ -95,6 +95,8 @@ static int check(const struct loss_class *class_, const uni_loss_options *option
     if (!(options->delta >= 0 || options->delta == UNI_EXACTLY_ZERO))
         return uni_error_set(err, UNI_EINVAL, "delta of the Huber loss must be above 0, got %g",
                              options->delta);
+    if (options->delta != 0 && class_->kind != UNI_LOSS_HUBER)
+        return uni_error_set(err, UNI_EINVAL, "the loss %s has no delta; huber has", class_->name);
     if (options->reduction < UNI_REDUCTION_AUTO ||
         options->reduction > UNI_REDUCTION_SUM_OVER_BATCH_SIZE)
         return uni_error_set(

@@ -70,6 +70,35 @@ static int check(const uni_optimizer *optimizer, uni_error *err)
     return 0;
 }
 
+/* An option of another optimizer is an error, not ignored. */
+static int refuse_others(const uni__optimizer_class *class_, const uni_optimizer_options *options,
+                         uni_error *err)
+{
+    bool sgd = uni__same_name(class_->class_name, "SGD");
+    bool rmsprop = uni__same_name(class_->class_name, "RMSprop");
+    bool adagrad = uni__same_name(class_->class_name, "Adagrad");
+    bool adam = !sgd && !rmsprop && !adagrad; /* and AdamW */
+    const struct {
+        const char *name;
+        bool given, known;
+    } all[] = {
+        { "momentum", options->momentum != 0, sgd || rmsprop },
+        { "nesterov", options->nesterov, sgd },
+        { "beta_1", options->beta_1 != 0, adam },
+        { "beta_2", options->beta_2 != 0, adam },
+        { "amsgrad", options->amsgrad, adam },
+        { "rho", options->rho != 0, rmsprop },
+        { "centered", options->centered, rmsprop },
+        { "epsilon", options->epsilon != 0, !sgd },
+        { "initial_accumulator", options->initial_accumulator != 0, adagrad },
+    };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (all[i].given && !all[i].known)
+            return uni_error_set(err, UNI_EINVAL, "the optimizer %s has no %s", class_->class_name,
+                                 all[i].name);
+    return 0;
+}
+
 static void set_numbers(uni_optimizer *optimizer, const uni_optimizer_options *options)
 {
     optimizer->learning_rate = pick(options->learning_rate, optimizer->class_->learning_rate);
@@ -100,6 +129,7 @@ int uni_optimizer_new(uni_optimizer **out, const char *name, const uni_optimizer
         status = UNI_ENOTFOUND;
         goto fail;
     }
+    UNI_TRY_GOTO(refuse_others(class_, options, err), fail);
     optimizer = calloc(1, sizeof *optimizer);
     char *copy = optimizer != NULL
                      ? strdup(options->name != NULL ? options->name : class_->default_name)

@@ -325,6 +325,10 @@ static void test_names_and_numbers(void **state)
     expect_error("sgd", &(uni_optimizer_options){ .learning_rate = NAN }, UNI_EINVAL,
                  "learning_rate");
     expect_error("adam", &(uni_optimizer_options){ .beta_1 = 1 }, UNI_EINVAL, "beta_1");
+    expect_error("adam", &(uni_optimizer_options){ .momentum = 0.5 }, UNI_EINVAL, "no momentum");
+    expect_error("sgd", &(uni_optimizer_options){ .epsilon = 0.5 }, UNI_EINVAL, "no epsilon");
+    expect_error("adagrad", &(uni_optimizer_options){ .centered = true }, UNI_EINVAL,
+                 "no centered");
     expect_error("sgd", &(uni_optimizer_options){ .clip_norm = 1, .clip_value = 1 }, UNI_EINVAL,
                  "only one of");
     uni_schedule *schedule = NULL; /* ownership passes even on failure (the sanitizer would tell) */
