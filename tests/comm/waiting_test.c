@@ -9,12 +9,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include <unisono/log.h>
 
 #include "base/clock.h"
+#include "comm/rendezvous.h"
 #include "harness.h"
 #include "../patience.h"
 
@@ -180,6 +184,58 @@ static void test_started_alone(void **state)
     assert_true(first.seconds > 2.5 && first.seconds < 4 * test_patience());
 }
 
+/* ---- another user of the machine ---- */
+
+enum { STRANGER = 64002, NO_STRANGER = 77 };
+
+/* A process of another user at the abstract socket NAME.0: it calls as rank 1, or waits to be called. */
+static pid_t stranger(const char *name, bool calls)
+{
+    pid_t child = fork();
+    if (child != 0)
+        return child;
+    struct sockaddr_un place = { .sun_family = AF_UNIX };
+    socklen_t size =
+        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+                    (size_t)snprintf(place.sun_path + 1, sizeof place.sun_path - 1, "%s.0", name));
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    int32_t own = 1;
+    if (fd < 0 || setgid(STRANGER) < 0 || setuid(STRANGER) < 0)
+        _exit(NO_STRANGER);
+    if (calls) {
+        while (connect(fd, (struct sockaddr *)&place, size) < 0)
+            usleep(1000);
+        (void)!send(fd, &own, sizeof own, MSG_NOSIGNAL);
+    } else if (bind(fd, (struct sockaddr *)&place, size) < 0 || listen(fd, 1) < 0) {
+        _exit(NO_STRANGER);
+    }
+    for (;;)
+        pause();
+}
+
+/* Processes that were started by hand meet under a name that everybody can see: only those of this user do. */
+static void test_another_user(void **state)
+{
+    char name[64];
+    uni_error err = { 0 };
+    uni__socket_mesh *mesh = NULL;
+    if (geteuid() != 0)
+        skip();
+    for (int calls = 0; calls < 2; calls++) {
+        snprintf(name, sizeof name, "unisono-test-%d-%d", (int)getpid(), calls);
+        pid_t child = stranger(name, calls);
+        assert_true(child > 0);
+        int code = uni__socket_mesh_connect(&mesh, name, calls ? 0 : 1, 2, NULL,
+                                            calls ? 1500 : 60000, &err);
+        uni__socket_mesh_free(mesh);
+        kill(child, SIGKILL);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+        if (!calls)
+            assert_non_null(strstr(err.message, "the process at rank 0 is another user's"));
+        assert_int_equal(code, calls ? UNI_ETIMEOUT : UNI_EPEER);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,6 +243,7 @@ int main(void)
         cmocka_unit_test(test_asked_of_a_stopped_rank),
         cmocka_unit_test(test_asked_of_a_rank_that_leaves),
         cmocka_unit_test(test_started_alone),
+        cmocka_unit_test(test_another_user),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,6 +114,24 @@ def test_stop_signals_only_the_controller(storage):
             each.wait()
 
 
+def test_stop_knows_a_later_process_with_the_same_pid(storage):
+    """One that has the journal open, but has not started when the controller did."""
+    attack.need_root()
+    directory = planted(storage, 1, 1, VICTIM)
+    process = subprocess.Popen(["sh", "-c", 'exec sleep 60 <"$1"', "sh", os.path.join(directory, "journal.jsonl")], user=VICTIM, group=VICTIM, extra_groups=[])
+    try:
+        support.wait_for(lambda: os.readlink("/proc/%d/exe" % process.pid).endswith("sleep"))
+        ticks = attack.start_ticks(process.pid)
+        attack.edit_json(os.path.join(directory, "run.json"), controller={"pid": process.pid, "start_ticks": ticks - 1})
+        assert_not_signalled(process, attack.call(storage, VICTIM, "unisono", "stop", "--timeout", "1s", "planted"))
+        attack.edit_json(os.path.join(directory, "run.json"), controller={"pid": process.pid, "start_ticks": ticks})
+        attack.call(storage, VICTIM, "unisono", "stop", "--timeout", "1s", "planted")
+        assert process.wait(20) == -signal.SIGTERM, "the attack is one"
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_stop_ends_a_run_of_ones_own(storage):
     attack.need_root()
     folder = attack.programs(storage)

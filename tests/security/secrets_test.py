@@ -53,6 +53,15 @@ def test_env_name(storage):
     unisono(storage, "run", "-e", "=x", "--", "true", code=64)
 
 
+def test_names_that_look_like_secrets(storage):
+    """Each of them is known: -e NAME=VALUE warns that ps shows it."""
+    for name in ("A_KEY", "a_token_b", "SECRETS", "PASSWORD", "passwd", "CREDENTIAL"):
+        done = unisono(storage, "run", "-q", "-e", "%s=%s" % (name, SECRET), "--", "true")
+        assert name in done.stderr and SECRET not in done.stderr, (name, done.stderr)
+    done = unisono(storage, "run", "-q", "-e", "LEARNING_RATE=1", "--", "true")
+    assert "LEARNING_RATE" not in done.stderr, done.stderr
+
+
 def test_env_file(storage):
     path = os.path.join(storage, "given")
     with open(path, "w", encoding="utf-8") as file:
