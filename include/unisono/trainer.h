@@ -151,7 +151,8 @@ typedef struct uni_trainer_options {
     bool no_retry_errors;
     double grace_seconds; /* after a stop request; default 10 */
     double hello_timeout; /* seconds within which a worker must connect; default 60 */
-    /* Seconds without a heartbeat, or stopped, until it is acted on; default 5 */
+    /* Seconds without a heartbeat, or stopped, until it is acted on; default 5. By default a rank
+     * that was stopped by a signal, and can be replaced while the others train, is after 0.5 */
     double silent_timeout;
     /* SIGINT and SIGTERM stop the run (the command and quick programs); default off */
     bool handle_signals;

@@ -263,8 +263,10 @@ static void check_ranks(uni__run *run, uint64_t now)
     for (int i = 0; i < run->num_workers && run->state == UNI__RUN_RUNNING; i++) {
         const uni__worker *worker = run->ranks[i].worker;
         double seconds;
+        bool light = worker->stopped_ns && uni__replace_can(run, i);
+        double patience = light ? run->trainer->stopped_timeout : asked->silent_timeout;
         uni__worker_trouble trouble =
-            uni__worker_look(worker, now, asked->hello_timeout, asked->silent_timeout, &seconds);
+            uni__worker_look(worker, now, asked->hello_timeout, patience, &seconds);
         if (trouble == UNI__WORKER_STOPPED && !run->ranks[i].done)
             fail_frozen(run, i, UNI__CAUSE_STOPPED, seconds);
         if (trouble == UNI__WORKER_NO_HELLO) {

@@ -38,7 +38,7 @@ bool uni__run_is_elastic(const uni__run *run)
            !trainer->options.lockstep && trainer->options.max_failures != UNI_NO_RETRIES;
 }
 
-static bool can_replace(const uni__run *run, int rank)
+bool uni__replace_can(const uni__run *run, int rank)
 {
     int survivors = 0;
     if (!uni__run_is_elastic(run) || run->state != UNI__RUN_RUNNING ||
@@ -127,7 +127,7 @@ bool uni__replace_lost(uni__run *run, int rank, uni__cause *cause)
         *cause = slot->ended_for;
         memset(&slot->ended_for, 0, sizeof slot->ended_for);
     }
-    if (!can_replace(run, rank) || dies_early(slot))
+    if (!uni__replace_can(run, rank) || dies_early(slot))
         return false;
     cause->iteration = slot->iteration;
     if (uni__budget_verdict(&run->budget, &run->trainer->options, cause, &run->outcome.progress,
@@ -155,7 +155,7 @@ bool uni__replace_lost(uni__run *run, int rank, uni__cause *cause)
 
 bool uni__replace_end(uni__run *run, const uni__cause *cause)
 {
-    if (cause->rank < 0 || !can_replace(run, cause->rank))
+    if (cause->rank < 0 || !uni__replace_can(run, cause->rank))
         return false;
     uni__rank *slot = &run->ranks[cause->rank];
     if (slot->ended_for.kind == UNI__CAUSE_NONE) {

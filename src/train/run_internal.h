@@ -231,6 +231,8 @@ bool uni__run_is_elastic(const uni__run *run);
 bool uni__replace_lost(uni__run *run, int rank, uni__cause *cause);
 /* A frozen rank: true when it can be replaced; it is killed, and replaced when it has ended. */
 bool uni__replace_end(uni__run *run, const uni__cause *cause);
+/* Whether that rank could be replaced now. */
+bool uni__replace_can(const uni__run *run, int rank);
 /* The attempt fails while a rank is being replaced: *cause becomes the one that it was lost for. */
 bool uni__replace_failed(uni__run *run, uni__cause *cause);
 void uni__replace_returned(uni__run *run); /* a rank is done */
@@ -300,6 +302,7 @@ struct uni_trainer {
     uni__host host;
     struct uni__hosts *hosts; /* NULL: all on this machine (hosts_internal.h) */
     double cpus_each;
+    double stopped_timeout; /* seconds until a stopped rank is replaced, where that is possible */
     uni__roles roles; /* options.num_workers is the number of all of them */
     int template_fd; /* what agents are forked from (train/shared.h), or -1 */
     uni__group *group;
