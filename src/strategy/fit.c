@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "nn/shared.h"
-#include "strategy/elastic.h"
+#include "strategy/elastic/elastic.h"
 #include "strategy/server/internal.h"
 #include "base/options.h"
 

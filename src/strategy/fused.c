@@ -25,7 +25,7 @@
 #include "nn/shared.h"
 #include "tensor/shared.h"
 #include "comm/shared.h"
-#include "strategy/elastic.h"
+#include "strategy/elastic/elastic.h"
 
 #define PAGE_FLOATS ((size_t)1024)
 #define LINE_FLOATS ((size_t)16)

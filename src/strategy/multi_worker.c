@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #include "tensor/shared.h"
-#include "strategy/elastic.h"
+#include "strategy/elastic/elastic.h"
 
 #define MAX_SPANS 64
 

@@ -12,7 +12,7 @@
 #include "tensor/shared.h"
 #include "strategy/devices.h"
 #include "nn/shared.h"
-#include "strategy/elastic.h"
+#include "strategy/elastic/elastic.h"
 #include "strategy/server/internal.h"
 #include "base/options.h"
 

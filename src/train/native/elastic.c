@@ -1,5 +1,5 @@
-/* elastic.c - the membership of an elastic strategy (strategy/elastic.h) is the session's. */
-#include "strategy/elastic.h"
+/* elastic.c - the session of a run as the membership of a strategy (strategy/elastic/elastic.h). */
+#include "strategy/elastic/elastic.h"
 #include "train/native/open.h"
 #include "train/shared.h"
 

@@ -1,0 +1,258 @@
+/* elastic.c - see elastic.h: a fit, its steps, and what callbacks remember. */
+#include "strategy/elastic/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/shared.h"
+#include "checkpoint/dict.h"
+#include "comm/shared.h"
+#include "nn/shared.h"
+#include "tensor/shared.h"
+
+int uni__strategy_set_membership(uni_strategy *strategy, const uni__membership_vtable *vtable,
+                                 void *context, uint32_t number, bool joins, uni_error *err)
+{
+    /* Communicators come and go, so they must not be the caller's. */
+    if (strategy->kind != UNI__STRATEGY_MULTI_WORKER || strategy->elastic || !strategy->owns_comm)
+        return uni_error_set(err, UNI_EINVAL,
+                             "only a multi_worker strategy that owns its communicator can be "
+                             "elastic, and only once");
+    uni__elastic *elastic = calloc(1, sizeof *elastic);
+    if (!elastic)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a strategy");
+    *elastic = (uni__elastic){
+        .vtable = vtable, .context = context, .number = number, .joins = joins, .catches_up = joins
+    };
+    strategy->elastic = elastic;
+    strategy->updater.recover = uni__elastic_recover;
+    strategy->updater.enter = uni__elastic_enter;
+    strategy->updater.epoch_ended = uni__elastic_epoch_ended;
+    return 0;
+}
+
+void uni__elastic_free(uni_strategy *strategy)
+{
+    uni__elastic *elastic = strategy->elastic;
+    if (!elastic)
+        return;
+    uni_comm_buffer_free(elastic->lines);
+    uni__elastic_let_go(&elastic->old);
+    uni__elastic_forget_calls(elastic);
+    free(elastic->results.bytes);
+    free(elastic->made);
+    free(elastic);
+    strategy->elastic = NULL;
+}
+
+/* A peer died, or the way to it is closed. */
+bool uni__elastic_is_loss(int status)
+{
+    return status == UNI_EWORKER || status == UNI_EPEER;
+}
+
+/* ---- during a fit ---- */
+
+bool uni__elastic_is_active(const uni_strategy *strategy)
+{
+    return strategy->elastic && strategy->elastic->active;
+}
+
+void uni__elastic_begin(uni_strategy *strategy)
+{
+    uni__elastic *elastic = strategy->elastic;
+    const uni__fused *fused = &strategy->fused;
+    if (!elastic)
+        return;
+    elastic->active = !elastic->had_fit && fused->on && !fused->whole &&
+                      uni__model_accumulation(fused->model) < 2;
+    elastic->had_fit = elastic->compares = true;
+    elastic->model = fused->model;
+    if (elastic->active && elastic->catches_up) /* what it remembers is another's */
+        elastic->vtable->set_replaceable(elastic->context, true, true);
+}
+
+void uni__elastic_end(uni_strategy *strategy)
+{
+    uni__elastic *elastic = strategy->elastic;
+    if (!uni__elastic_is_active(strategy))
+        return;
+    elastic->active = false;
+    elastic->vtable->set_replaceable(elastic->context, false, false);
+    uni__elastic_forget_calls(elastic);
+}
+
+/* As checkpoints are packed: states of callbacks may have arrays. *out is malloc'ed. */
+int uni__elastic_pack(void **out, size_t *size, const uni_value *dict, uni_error *err)
+{
+    UNI_TRY(uni__dict_encoded_size(dict, size, err));
+    *out = malloc(*size);
+    if (!*out)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the state of a fit");
+    int status = uni__dict_encode(dict, *out, *size, err);
+    if (status < 0) {
+        free(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+/* ---- what callbacks remember ---- */
+
+uni__elastic_line *uni__elastic_mine(const uni__elastic *elastic)
+{
+    return uni_comm_buffer_data(elastic->lines);
+}
+
+static uint64_t hash_of(const void *bytes, size_t size)
+{
+    char text[17];
+    uni__hash_bytes(bytes, size, text);
+    return strtoull(text, NULL, 16);
+}
+
+static int write_remembered(const uni_strategy *strategy, uni__biography *mine, uni_error *err)
+{
+    uni_value *states = NULL;
+    mine->acts_between_batches = uni__fit_has_batch_callbacks(strategy->elastic->model);
+    UNI_TRY(uni__fit_callback_states(strategy->elastic->model, &states, err));
+    int status = 0;
+    mine->num_remembered = uni_dict_size(states);
+    for (size_t i = 0; status == 0 && i < mine->num_remembered && i < UNI__MOST_REMEMBERED; i++) {
+        const char *name = uni_dict_key_at(states, i);
+        void *bytes = NULL;
+        size_t size = 0;
+        uni_value *one = uni_value_dict();
+        status = uni_dict_take(one, name, uni_value_copy(uni_dict_value_at(states, i)));
+        if (status == 0)
+            status = uni__elastic_pack(&bytes, &size, one, err);
+        uni_value_free(one);
+        if (status == 0)
+            mine->remembered[i] =
+                (uni__remembered){ hash_of(name, strlen(name)), hash_of(bytes, size) };
+        free(bytes);
+    }
+    uni_value_free(states);
+    return status;
+}
+
+static bool remembers(const uni__biography *rank, const uni__remembered *what)
+{
+    for (size_t i = 0; i < rank->num_remembered && i < UNI__MOST_REMEMBERED; i++)
+        if (rank->remembered[i].name == what->name && rank->remembered[i].state == what->state)
+            return true;
+    return false;
+}
+
+/* Any of the others can tell a new process what this rank's callbacks remember. */
+static bool is_known_to_all(const uni_strategy *strategy)
+{
+    const uni__elastic *elastic = strategy->elastic;
+    const uni__biography *mine = &uni__elastic_mine(elastic)->life;
+    bool known = mine->num_remembered <= UNI__MOST_REMEMBERED;
+    for (int rank = 0; known && rank < strategy->size; rank++)
+        for (size_t i = 0; known && i < mine->num_remembered; i++)
+            known =
+                remembers(&((uni__elastic_line *)uni__comm_buffer_peer(elastic->lines, rank))->life,
+                          &mine->remembered[i]);
+    return known;
+}
+
+/* ---- during a step ---- */
+
+double *uni__elastic_counts(uni__elastic_line *of)
+{
+    return (double *)(of + 1);
+}
+
+int uni__elastic_make_lines(uni_strategy *strategy, uni_error *err)
+{
+    uni__elastic *elastic = strategy->elastic;
+    if (elastic->lines)
+        return 0;
+    return uni_comm_alloc(&elastic->lines, strategy->comm,
+                          sizeof(uni__elastic_line) + elastic->num_counts * sizeof(double), err);
+}
+
+int uni__elastic_show(uni_strategy *strategy, const uni__trained *trained, uni_error *err)
+{
+    uni__elastic *elastic = strategy->elastic;
+    elastic->step = (uint64_t)uni_optimizer_iterations(trained->optimizer) + 1;
+    elastic->trained = *trained;
+    elastic->begun = elastic->factored = false;
+    elastic->shown = true;
+    elastic->num_counts = trained->num_sums;
+    UNI_TRY(uni__elastic_make_lines(strategy, err));
+    uni__elastic_line *mine = uni__elastic_mine(elastic);
+    if (elastic->compares)
+        UNI_TRY(write_remembered(strategy, &mine->life, err));
+    mine->life.factored = uni__factors_count(trained) > 0 ? elastic->step : 0;
+    memcpy(uni__elastic_counts(mine), trained->sums, trained->num_sums * sizeof *trained->sums);
+    atomic_store_explicit(&mine->shown, elastic->step, memory_order_release);
+    return 0;
+}
+
+uni__update_journal *uni__elastic_journal(const uni_strategy *strategy)
+{
+    const uni__elastic *elastic = strategy->elastic;
+    return uni__elastic_is_active(strategy) ? &uni__elastic_mine(elastic)->journal : NULL;
+}
+
+void uni__elastic_factored(uni_strategy *strategy)
+{
+    if (strategy->elastic)
+        strategy->elastic->factored = true;
+}
+
+void uni__elastic_begun(uni_strategy *strategy)
+{
+    if (strategy->elastic)
+        strategy->elastic->begun = true;
+}
+
+void uni__elastic_finished(uni_strategy *strategy)
+{
+    if (uni__elastic_is_active(strategy))
+        uni__elastic_mine(strategy->elastic)->life.finished = strategy->elastic->step;
+}
+
+void uni__elastic_ended(uni_strategy *strategy)
+{
+    uni__elastic *elastic = strategy->elastic;
+    if (!uni__elastic_is_active(strategy))
+        return;
+    elastic->shown = false;
+    uni__elastic_forget_calls(elastic);
+    /* All lines are written, and none changes again before this rank has made more steps. */
+    if (elastic->compares)
+        elastic->vtable->set_replaceable(elastic->context, true, is_known_to_all(strategy));
+    elastic->compares = false;
+}
+
+/* This rank has come to where the others are. */
+void uni__elastic_catch_up(uni__elastic *elastic, int64_t reports)
+{
+    if (elastic->catches_up)
+        elastic->vtable->caught_up(elastic->context, reports);
+    elastic->catches_up = false;
+}
+
+bool uni__elastic_enter(void *context, double *sums, size_t count)
+{
+    const uni_strategy *strategy = context;
+    uni__elastic *elastic = strategy->elastic;
+    if (!uni__elastic_is_active(strategy))
+        return false;
+    uni__elastic_catch_up(elastic, -1);
+    if (elastic->lines)
+        uni__elastic_mine(elastic)->life.entered =
+            (uint64_t)uni_optimizer_iterations(uni_model_optimizer(strategy->elastic->model)) +
+            (elastic->made ? 0 : 1);
+    if (!elastic->made || elastic->num_made != count)
+        return false;
+    memcpy(sums, elastic->made, count * sizeof *sums);
+    free(elastic->made);
+    elastic->made = NULL;
+    return true;
+}

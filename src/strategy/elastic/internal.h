@@ -1,0 +1,114 @@
+/*
+ * internal.h - what the files of this folder share: a rank's line, what is left of a communicator
+ * that failed, the results of calls, and the elastic part of a strategy.
+ */
+#ifndef UNISONO_STRATEGY_ELASTIC_INTERNAL_H
+#define UNISONO_STRATEGY_ELASTIC_INTERNAL_H
+
+#include "strategy/elastic/elastic.h"
+
+#define UNI__MOST_REMEMBERED 16 /* callbacks with a state */
+#define UNI__IN_STEP INT64_MAX
+#define UNI__ELASTIC_ROW 3 /* of what the ranks say of themselves */
+
+/* What a callback remembers, by hash. */
+typedef struct uni__remembered {
+    uint64_t name, state;
+} uni__remembered;
+
+/* What a new process must know of the one that it replaces. */
+typedef struct uni__biography {
+    uint64_t entered; /* the last step that it began; its callbacks had done all before */
+    uint64_t marked; /* the step after the last epoch whose end it came to */
+    int64_t reports; /* then */
+    uint64_t factored; /* the last step in which kernels had factors for gradients */
+    uint64_t finished; /* the last step of which it has updated all that is its own */
+    uint64_t acts_between_batches; /* its callbacks do */
+    uint64_t num_remembered; /* more than UNI__MOST_REMEMBERED: too many to compare */
+    uni__remembered remembered[UNI__MOST_REMEMBERED];
+} uni__biography;
+
+/* A rank's line. Counts follow. */
+typedef struct uni__elastic_line {
+    _Atomic uint64_t shown; /* the step; 0: none */
+    uint64_t reserved[7];
+    uni__update_journal journal;
+    uni__biography life;
+} uni__elastic_line;
+
+/* What a communicator had when it failed: read until all have met over the next one. */
+typedef struct uni__elastic_remains {
+    uni_comm *comm;
+    uni_comm_buffer *lines;
+    uni__fused fused;
+} uni__elastic_remains;
+
+/* Results of calls since the last step of an epoch, each a size and bytes. */
+typedef struct uni__elastic_results {
+    uint8_t *bytes;
+    size_t size, capacity;
+    size_t next; /* offset of the first that this rank has not taken */
+    int64_t taken;
+} uni__elastic_results;
+
+struct uni__elastic {
+    const uni__membership_vtable *vtable;
+    void *context;
+    uint32_t number;
+    bool joins; /* until it has joined */
+    bool catches_up; /* until it has come to where the others are */
+    bool active; /* in a fit whose steps can be recovered */
+    bool had_fit; /* a new rank can only join the first one */
+    bool compares; /* the callbacks' states, in the next step */
+    bool moves; /* the weights are in the new pages, or on their way there */
+    uni_model *model; /* in fit */
+    int source; /* of the present meeting */
+    uint64_t seed; /* of fit */
+    uni_comm_buffer *lines; /* of the present communicator; made by the first step */
+    size_t num_counts; /* in a line */
+    /* The step under way, from when it is shown until it ends. */
+    bool shown;
+    uint64_t step;
+    int64_t place; /* calls since the step before it, or UNI__IN_STEP */
+    uni__trained trained;
+    bool begun; /* the optimizer has counted it */
+    bool factored; /* this rank's rows of kernels with factors are updated */
+    double samples; /* of the step before, for new pages */
+    /* After the last step of an epoch, until the next one: where fit stood, packed. */
+    void *after;
+    size_t after_size;
+    uni__elastic_results results;
+    /* A new rank: sums of the step that the others completed before it joined. */
+    double *made;
+    size_t num_made;
+    uni__elastic_remains old;
+};
+
+/* elastic.c */
+bool uni__elastic_is_loss(int status); /* a peer died, or the way to it is closed */
+uni__elastic_line *uni__elastic_mine(const uni__elastic *elastic);
+double *uni__elastic_counts(uni__elastic_line *of);
+int uni__elastic_make_lines(uni_strategy *strategy, uni_error *err) UNI_MUST_USE;
+/* As checkpoints are packed: states of callbacks may have arrays. *out is malloc'ed. */
+int uni__elastic_pack(void **out, size_t *size, const uni_value *dict, uni_error *err) UNI_MUST_USE;
+/* This rank has come to where the others are. */
+void uni__elastic_catch_up(uni__elastic *elastic, int64_t reports);
+
+/* calls.c */
+void uni__elastic_forget_calls(uni__elastic *elastic);
+
+/* position.c: where fit stands, told by the source to all others. info: as agreed (meeting.c). */
+int uni__elastic_tell(uni_strategy *strategy, const int64_t *info, bool decided,
+                      uni_error *err) UNI_MUST_USE;
+/* model: of a new rank; NULL: a survivor, which knows where fit stands. */
+int uni__elastic_hear(uni_strategy *strategy, uni_model *model, uni_error *err) UNI_MUST_USE;
+
+/* meeting.c */
+/* That rank's line of the communicator that failed. */
+uni__elastic_line *uni__elastic_left(const uni_strategy *strategy, int rank);
+void uni__elastic_let_go(uni__elastic_remains *old);
+/* Waits for a group that is whole again. *how: UNI__STEP_REPEAT, or 0 for a step that is
+ * complete. */
+int uni__elastic_regroup(uni_strategy *strategy, int *how, uni_error *err) UNI_MUST_USE;
+
+#endif

@@ -1,0 +1,329 @@
+/*
+ * meeting.c - after a death: the group meets over a new communicator, agrees on the step, completes
+ * it from what is left of the old one, and lets new ranks join.
+ */
+#include "strategy/elastic/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/shared.h"
+#include "comm/shared.h"
+#include "nn/shared.h"
+#include "tensor/shared.h"
+
+#define DEATHS_IN_A_ROW 100 /* of new ranks, before the group gives up */
+
+void uni__elastic_let_go(uni__elastic_remains *old)
+{
+    uni_comm_buffer_free(old->lines);
+    uni__fused_free(&old->fused);
+    uni_comm_close(old->comm);
+    *old = (uni__elastic_remains){ 0 };
+}
+
+uni__elastic_line *uni__elastic_left(const uni_strategy *strategy, int rank)
+{
+    return uni__comm_buffer_peer(strategy->elastic->old.lines, rank);
+}
+
+/* A pass that failed before it had anything to show is of the step that would have come. */
+static void find_step(uni_strategy *strategy)
+{
+    uni__elastic *elastic = strategy->elastic;
+    uni_optimizer *optimizer = uni_model_optimizer(strategy->elastic->model);
+    if (elastic->shown)
+        return;
+    elastic->step = (uint64_t)uni_optimizer_iterations(optimizer) + 1;
+    elastic->trained = (uni__trained){ .optimizer = optimizer };
+    elastic->begun = false;
+}
+
+/* ---- the step under way ---- */
+
+/* Every rank has shown this step, the dead ones too. */
+static bool is_decided(const uni_strategy *strategy)
+{
+    const uni__elastic *elastic = strategy->elastic;
+    bool decided = elastic->old.lines != NULL && elastic->step > 0;
+    for (int rank = 0; decided && rank < strategy->size; rank++)
+        decided = atomic_load_explicit(&uni__elastic_left(strategy, rank)->shown,
+                                       memory_order_acquire) == elastic->step;
+    return decided;
+}
+
+/* A rank that was updating a kernel by factors has changed some rows of it: only it had all of its
+ * factors, and there is no journal. */
+static int check_factored(const uni_strategy *strategy, const int64_t *info, uni_error *err)
+{
+    const uni__elastic *elastic = strategy->elastic;
+    for (int rank = 0; rank < strategy->size; rank++) {
+        const uni__biography *life = &uni__elastic_left(strategy, rank)->life;
+        if (info[UNI__ELASTIC_ROW * rank] && life->factored == elastic->step &&
+            life->finished != elastic->step)
+            return uni_error_set(err, UNI_ESTATE,
+                                 "rank %d died while it updated a kernel, which only it could end",
+                                 rank);
+    }
+    return 0;
+}
+
+/* This rank's own rows, from the factors that the others showed in the old pages. */
+static int complete_factored(uni_strategy *strategy, const uni__update *update, uni_error *err)
+{
+    uni__elastic *elastic = strategy->elastic;
+    uni__fused now = strategy->fused;
+    strategy->fused = elastic->old.fused;
+    int status =
+        uni__factors_are_shown(strategy, &elastic->trained)
+            ? uni__factors_update(strategy, update, &elastic->trained, err)
+            : uni_error_set(err, UNI_ESTATE, "a rank died before it had shown its factors");
+    strategy->fused = now;
+    return status;
+}
+
+/* Every slice of the step, as far as it is not done: this rank's own, and at the source those of
+ * dead ranks. Counts are added up as the communicator would have. */
+static int complete(uni_strategy *strategy, const int64_t *info, uni_error *err)
+{
+    uni__elastic *elastic = strategy->elastic;
+    const uni__fused *old = &elastic->old.fused;
+    uni__trained *trained = &elastic->trained;
+    memset(trained->sums, 0, trained->num_sums * sizeof *trained->sums);
+    for (int rank = 0; rank < strategy->size; rank++)
+        for (size_t i = 0; i < trained->num_sums; i++)
+            trained->sums[i] += uni__elastic_counts(uni__elastic_left(strategy, rank))[i];
+    uni__update update = { .optimizer = trained->optimizer,
+                           .gradients = trained->gradients,
+                           .parts = old->parts,
+                           .num_parts = strategy->size };
+    if (!elastic->factored)
+        UNI_TRY(complete_factored(strategy, &update, err));
+    elastic->factored = true;
+    if (!elastic->begun)
+        UNI_TRY(uni__update_begin(&update, uni__trained_samples(trained), err));
+    elastic->begun = true;
+    for (int rank = 0; rank < strategy->size; rank++)
+        if (rank == strategy->rank ||
+            (strategy->rank == elastic->source && info[UNI__ELASTIC_ROW * rank])) {
+            update.journal = &uni__elastic_left(strategy, rank)->journal;
+            uni__update_slice(&update, uni__fused_slice(strategy, rank));
+        }
+    return 0;
+}
+
+static int move_gradients_out(uni_strategy *strategy, uni_error *err)
+{
+    uni_gradients *moved = strategy->fused.moved;
+    strategy->fused.moved = NULL;
+    return moved ? uni__gradients_rehome(moved, NULL, err) : 0;
+}
+
+/* Out of pages that are about to go. Ranks move in only when every slice is done, so the weights
+ * are whole, wherever they are. */
+static int move_out(uni_strategy *strategy, uni_error *err)
+{
+    uni_model *model = strategy->elastic->model;
+    UNI_TRY(move_gradients_out(strategy, err));
+    UNI_TRY(uni__parameters_rehome(uni_model_parameters(model), NULL, false, err));
+    return uni__optimizer_rehome(uni_model_optimizer(model), NULL, 0, false, err);
+}
+
+/* The group meets again. What the last communicator had stays until it is read. */
+static int meet_again(uni_strategy *strategy, uni_error *err)
+{
+    uni__elastic *elastic = strategy->elastic;
+    uni_comm *comm = NULL;
+    UNI_TRY(elastic->vtable->meet(elastic->context, elastic->number, &comm, &elastic->number, err));
+    if (elastic->old.comm) { /* a rank died before all was done: the first remains count */
+        if (elastic->moves)
+            UNI_TRY(move_out(strategy, err));
+        elastic->moves = false;
+        uni_comm_buffer_free(elastic->lines);
+        uni__fused_free(&strategy->fused);
+        uni_comm_close(strategy->comm);
+    } else {
+        elastic->old = (uni__elastic_remains){ .comm = strategy->comm,
+                                               .lines = elastic->lines,
+                                               .fused = strategy->fused };
+    }
+    strategy->fused =
+        (uni__fused){ .on = true, .model = elastic->model, .moved = elastic->old.fused.moved };
+    elastic->lines = NULL;
+    strategy->comm = comm;
+    return 0;
+}
+
+/* ---- meeting ---- */
+
+/* Row b is farther than row a. */
+static bool is_farther(const int64_t *a, const int64_t *b)
+{
+    return b[1] != a[1] ? b[1] > a[1] : b[2] > a[2];
+}
+
+/* 1 and 2 of elastic.h. info: [rank][is new, step, place]. */
+static int agree(uni_strategy *strategy, int64_t *info, bool *decided, uni_error *err)
+{
+    uni__elastic *elastic = strategy->elastic;
+    int64_t mine[UNI__ELASTIC_ROW] = { 1 }, words[3] = { 0 };
+    if (!elastic->joins)
+        memcpy(mine, (int64_t[UNI__ELASTIC_ROW]){ 0, (int64_t)elastic->step, elastic->place },
+               sizeof mine);
+    UNI_TRY(uni_comm_all_gather(strategy->comm, mine, info, UNI__ELASTIC_ROW, UNI_I64, err));
+    elastic->source = -1;
+    for (int rank = 0; rank < strategy->size; rank++)
+        if (!info[UNI__ELASTIC_ROW * rank] &&
+            (elastic->source < 0 ||
+             is_farther(&info[UNI__ELASTIC_ROW * elastic->source], &info[UNI__ELASTIC_ROW * rank])))
+            elastic->source = rank;
+    if (elastic->source < 0)
+        return uni_error_set(err, UNI_ESTATE,
+                             "all ranks of the group are new: nothing is left to join");
+    if (strategy->rank == elastic->source) {
+        words[0] = is_decided(strategy);
+        words[1] = (int64_t)elastic->num_counts;
+        memcpy(&words[2], &elastic->samples, sizeof elastic->samples);
+    }
+    if (words[0])
+        UNI_TRY(check_factored(strategy, info, err));
+    UNI_TRY(uni_comm_broadcast(strategy->comm, words, 3, UNI_I64, elastic->source, err));
+    *decided = words[0] != 0;
+    elastic->num_counts = (size_t)words[1];
+    memcpy(&elastic->samples, &words[2], sizeof elastic->samples);
+    return 0;
+}
+
+/* What is known of this rank; at the source, of those that died, too. */
+static void carry_lives(const uni_strategy *strategy, const int64_t *info)
+{
+    const uni__elastic *elastic = strategy->elastic;
+    for (int rank = 0; rank < strategy->size; rank++)
+        if (rank == strategy->rank ||
+            (strategy->rank == elastic->source && info[UNI__ELASTIC_ROW * rank]))
+            ((uni__elastic_line *)uni__comm_buffer_peer(elastic->lines, rank))->life =
+                uni__elastic_left(strategy, rank)->life;
+}
+
+static int settle(uni_strategy *strategy, int64_t *info, int *how, uni_error *err)
+{
+    uni__elastic *elastic = strategy->elastic;
+    bool decided = false;
+    UNI_TRY(agree(strategy, info, &decided, err));
+    bool in_step = elastic->place == UNI__IN_STEP;
+    bool behind = elastic->step < (uint64_t)info[UNI__ELASTIC_ROW * elastic->source + 1];
+    if (decided && !behind)
+        UNI_TRY(complete(strategy, info, err));
+    UNI_TRY(uni_comm_barrier(strategy->comm, err)); /* every slice is done */
+    if (in_step && (decided || behind))
+        uni__update_commit(&(uni__update){ .optimizer = elastic->trained.optimizer });
+    UNI_TRY(move_gradients_out(strategy, err));
+    elastic->moves = true;
+    UNI_TRY(uni__fused_move(strategy, strategy->elastic->model, elastic->source, err));
+    strategy->fused.samples = elastic->samples;
+    UNI_TRY(uni__elastic_make_lines(strategy, err));
+    carry_lives(strategy, info);
+    UNI_TRY(strategy->rank == elastic->source ? uni__elastic_tell(strategy, info, decided, err)
+                                              : uni__elastic_hear(strategy, NULL, err));
+    *how = in_step && !decided && !behind ? UNI__STEP_REPEAT : 0;
+    return 0;
+}
+
+int uni__elastic_regroup(uni_strategy *strategy, int *how, uni_error *err)
+{
+    uni__elastic *elastic = strategy->elastic;
+    int status = UNI_EWORKER;
+    uni__warn("%s; waiting for another worker in its place", err ? err->message : "a rank died");
+    find_step(strategy);
+    elastic->samples = strategy->fused.samples;
+    int64_t *info = calloc((size_t)strategy->size * UNI__ELASTIC_ROW, sizeof *info);
+    if (!info)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to meet %d ranks", strategy->size);
+    for (int tries = 0; uni__elastic_is_loss(status) && tries < DEATHS_IN_A_ROW; tries++) {
+        status = meet_again(strategy, err);
+        if (status == 0)
+            status = settle(strategy, info, how, err);
+    }
+    free(info);
+    if (status < 0) {
+        uni_error aside = { 0 };
+        (void)!move_out(strategy, &aside); /* the model outlives the pages */
+        return status;
+    }
+    uni__elastic_let_go(&elastic->old);
+    elastic->shown = elastic->moves = false;
+    elastic->compares = true;
+    if (err)
+        *err = (uni_error){ 0 };
+    return 0;
+}
+
+int uni__elastic_recover(void *context, int status, uni_error *err)
+{
+    uni_strategy *strategy = context;
+    int how = 0;
+    if (!uni__elastic_is_loss(status) || !uni__elastic_is_active(strategy))
+        return status;
+    strategy->elastic->place = UNI__IN_STEP;
+    UNI_TRY(uni__elastic_regroup(strategy, &how, err));
+    return how;
+}
+
+/* ---- joining ---- */
+
+bool uni__elastic_joins(const uni_strategy *strategy)
+{
+    return strategy->elastic && strategy->elastic->joins;
+}
+
+void uni__elastic_set_seed(uni_strategy *strategy, uint64_t seed)
+{
+    if (strategy->elastic)
+        strategy->elastic->seed = seed;
+}
+
+static int join(uni_strategy *strategy, uni_model *model, int64_t *info, uni_error *err)
+{
+    bool decided = false;
+    UNI_TRY(agree(strategy, info, &decided, err));
+    UNI_TRY(uni_comm_barrier(strategy->comm, err));
+    UNI_TRY(uni__fused_move(strategy, model, strategy->elastic->source, err));
+    strategy->fused.samples = strategy->elastic->samples;
+    UNI_TRY(uni__elastic_make_lines(strategy, err));
+    return uni__elastic_hear(strategy, model, err);
+}
+
+/* Another rank died before this one had joined: the next group is entered as the first one was. */
+static int leave(uni_strategy *strategy, uni_model *model, uni_error *err)
+{
+    uni__elastic *elastic = strategy->elastic;
+    UNI_TRY(uni__parameters_rehome(uni_model_parameters(model), NULL, false, err));
+    UNI_TRY(uni__optimizer_rehome(uni_model_optimizer(model), NULL, 0, false, err));
+    uni__fused_free(&strategy->fused);
+    strategy->fused = (uni__fused){ 0 };
+    uni_comm_buffer_free(elastic->lines);
+    elastic->lines = NULL;
+    uni_comm_close(strategy->comm);
+    strategy->comm = NULL;
+    return elastic->vtable->meet(elastic->context, elastic->number, &strategy->comm,
+                                 &elastic->number, err);
+}
+
+int uni__elastic_join(uni_strategy *strategy, uni_model *model, uint64_t *seed, uni_error *err)
+{
+    int64_t *info = calloc((size_t)strategy->size * UNI__ELASTIC_ROW, sizeof *info);
+    if (!info)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to meet %d ranks", strategy->size);
+    int status = join(strategy, model, info, err);
+    for (int tries = 0; uni__elastic_is_loss(status) && tries < DEATHS_IN_A_ROW; tries++) {
+        status = leave(strategy, model, err);
+        if (status == 0)
+            status = join(strategy, model, info, err);
+    }
+    free(info);
+    UNI_TRY(status);
+    *seed = strategy->elastic->seed;
+    strategy->elastic->joins = false;
+    return 0;
+}
