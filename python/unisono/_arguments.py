@@ -229,7 +229,8 @@ def _checked(what: str, function: Any) -> Any:
     while hasattr(inner, "__wrapped__"):
         inner = inner.__wrapped__
     names = inner.__code__.co_varnames[1:inner.__code__.co_argcount]
-    kinds = inner.__annotations__
+    refused = getattr(function, "__refused__", {})  # of any kind
+    kinds = {name: kind for name, kind in inner.__annotations__.items() if name not in refused}
 
     @functools.wraps(function)
     def call(self: Any, *arguments: Any, **given: Any) -> Any:

@@ -109,6 +109,8 @@ def call(pair: peers.Pair, argument: str) -> str | None:
     try:
         function(*arguments, **given)
     except TypeError as error:
+        if "%s must be " % argument in str(error):  # the argument is known; the sentinel is of a wrong kind
+            return "another kind of value"
         if argument in str(error) or "takes no arguments" in str(error) or "takes no keyword arguments" in str(error):
             return None
         return "TypeError: %s" % error
