@@ -1,11 +1,11 @@
 /*
  * replace.c - ranks that are replaced while the others keep training. Controller thread.
  *
- * A worker under a strategy that can do it (strategy/elastic/elastic.h) says so in its page while it
- * is in fit. When a rank of such a group dies, the others are neither killed nor restarted: the rank
- * gets a new process, and all pages a new group number, on which the survivors and the new process
- * meet again (session.h, rendezvous.c). Everything else is the strategy's. A rank that is frozen is
- * killed first.
+ * A worker under a strategy that can do it (strategy/elastic/elastic.h) says so in its page while
+ * it is in fit. When a rank of such a group dies, the others are neither killed nor restarted: the
+ * rank gets a new process, and all pages a new group number, on which the survivors and the new
+ * process meet again (session.h, rendezvous.c). Everything else is the strategy's. A rank that is
+ * frozen is killed first.
  *
  * Ranks may also ask for another group without a death: they lost patience with one that was
  * stopped and has been continued since.
