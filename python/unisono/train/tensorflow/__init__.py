@@ -9,8 +9,9 @@ from unisono._arguments import strict
 from unisono.train._backend import TensorflowConfig
 from unisono.train._trainers import TensorflowTrainer
 from unisono.train.tensorflow._checkpoint import TensorflowCheckpoint
+from unisono.train.tensorflow._resumable import resumable
 
-__all__ = ["TensorflowCheckpoint", "TensorflowConfig", "TensorflowTrainer", "prepare_dataset_shard"]
+__all__ = ["TensorflowCheckpoint", "TensorflowConfig", "TensorflowTrainer", "prepare_dataset_shard", "resumable"]
 
 _same_keras.use()
 
