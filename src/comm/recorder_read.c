@@ -99,7 +99,7 @@ static void describe_record(uni__text *text, const uni__record *record)
     uni__text_add_char(text, '\n');
 }
 
-/* Names the rank that is late more often than all others together. */
+/* Names the rank whose lateness cost the most time. */
 static void describe_late(uni__text *text, const uni__record_file *file)
 {
     uint64_t all = 0;
