@@ -36,7 +36,7 @@ struct uni__algorithm {
 
 extern const uni__algorithm uni__all_reduce_small, uni__all_reduce_slices, uni__reduce_to_root,
     uni__broadcast_pull, uni__all_gather_pull, uni__reduce_scatter_pull, uni__all_to_all_pull,
-    uni__barrier_flags, uni__send_small, uni__send_pull, uni__reduce_apply_slices, uni__show_flags;
+    uni__barrier_flags, uni__send_small, uni__send_pull, uni__show_flags;
 
 /* table.c: chooses by kind, bytes of one segment and number of ranks. Never NULL. */
 const uni__algorithm *uni__table_choose(int kind, size_t bytes, int size);

@@ -112,10 +112,9 @@ static int reduce_in_place(uni_comm_request *request, uni_error *err)
     slice_of(call->count, size, comm->rank, comm->size, &begin, &end);
     const void *in[UNI__COMM_MAX_RANKS];
     void *out[UNI__COMM_MAX_RANKS];
-    bool apply = call->kind == UNI__KIND_REDUCE_APPLY;
     for (int m = 0; m < comm->size && begin < end; m++) {
         char *from = uni__board_in(request, m, bytes);
-        char *to = apply ? from : uni__board_out(request, m, bytes);
+        char *to = uni__board_out(request, m, bytes);
         if (!from || !to)
             return uni__board_fail(request, UNI_ECORRUPT, err,
                                    "the board names memory of rank %d that does not exist: "
@@ -124,13 +123,9 @@ static int reduce_in_place(uni_comm_request *request, uni_error *err)
         in[m] = from + begin * size;
         out[m] = to + begin * size;
     }
-    if (apply)
-        out[0] = (char *)call->out + begin * size;
     if (begin < end)
         uni__reduce_many(comm->kernels, call->dtype, call->op, uni__divisor(request), in,
-                         comm->size, out, apply ? 1 : comm->size, end - begin);
-    if (apply)
-        return call->apply(call->apply_context, call->out, begin, end, err);
+                         comm->size, out, comm->size, end - begin);
     return 0;
 }
 
@@ -188,33 +183,4 @@ const uni__algorithm uni__all_reduce_slices = {
         "b*(n-1)/n copied in and out",
     .fill = fill,
     .step = step,
-};
-
-/* Gradients outside shared pages would need a copy of everything, so every rank rejects them. */
-static int apply_step(uni_comm_request *request, uni_error *err)
-{
-    int reached = 1;
-    if (request->stage == ARRIVING) {
-        if ((reached = uni__board_reached(request, UNI__PHASE_ARRIVED, err)) != 1)
-            return reached;
-        if (!request->direct)
-            return uni__board_fail(request, UNI_EINVAL, err,
-                                   "the gradients of every rank must be in memory from "
-                                   "uni_comm_alloc");
-        int status = reduce_in_place(request, err);
-        if (status < 0) {
-            uni__board_abort(request->comm, status,
-                             err && err->message[0] ? err->message : "an update failed");
-            return status;
-        }
-        request->stage = LEAVING;
-        uni__board_publish(request, 2);
-    }
-    return uni__board_reached(request, 2, err);
-}
-
-const uni__algorithm uni__reduce_apply_slices = {
-    .name = "slices",
-    .cost = "2 meetings; b read by each rank, b/n written, and the update of b/n",
-    .step = apply_step,
 };

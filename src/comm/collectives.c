@@ -121,17 +121,6 @@ int uni_comm_all_reduce_start(uni_comm_request **out_request, uni_comm *comm, co
     return uni__comm_start(comm, &call, out_request, err);
 }
 
-int uni__comm_reduce_apply(uni_comm *comm, void *gradient, size_t count, uni_dtype dtype,
-                           uni_comm_op op, double weight, uni__comm_apply apply, void *context,
-                           uni_error *err)
-{
-    uni__call call = make(UNI__KIND_REDUCE_APPLY, gradient, gradient, count, dtype, op, 0);
-    call.weight = weight;
-    call.apply = apply;
-    call.apply_context = context;
-    return run(comm, call, err);
-}
-
 /* The value that most ranks have; on a tie, the lowest rank's. */
 static uint64_t most_common(const uint64_t *values, int n)
 {

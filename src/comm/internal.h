@@ -36,8 +36,6 @@ typedef struct uni__call {
     const void *in;
     void *out;
     double weight;
-    uni__comm_apply apply;
-    void *apply_context;
     uni__show *show; /* UNI__KIND_SHOW */
     /* Over hosts: the user's call that this one belongs to; NULL: this is the user's call. */
     const struct uni_comm_request *asked;

@@ -13,7 +13,6 @@
     X(BARRIER, 7, "barrier")                                                                       \
     X(SEND, 8, "send")                                                                             \
     X(RECV, 9, "recv")                                                                             \
-    X(REDUCE_APPLY, 10, "reduce_apply")                                                            \
     X(FINALIZE, 11, "finalize")                                                                    \
     X(ALLOC, 12, "alloc")                                                                          \
     X(SHOW, 13, "all_reduce_host")

@@ -17,18 +17,6 @@ UNI__SHARED UNI_MUST_USE int uni__comm_alloc_shared(uni_comm *comm, size_t bytes
                                                     uni_comm_buffer **out, uni_error *err);
 /* Another rank's part, mapped in this process; NULL if it is on another host. */
 UNI__SHARED void *uni__comm_buffer_peer(const uni_comm_buffer *buffer, int rank);
-/* The fused step: `gradient` (from uni_comm_alloc) is reduced by slices as by
- * all_reduce_weighted (op SUM: not divided), and each rank's `apply` gets its own slice [begin,
- * end) of it, to update parameters of which there is one copy in uni__comm_alloc_shared. When it
- * returns, all slices have been applied; the other slices of `gradient` are undefined. Over
- * hosts, begin and end are the same on each host for one local rank. A negative return of apply
- * is passed on and ends the step for all. */
-typedef int (*uni__comm_apply)(void *context, const void *gradient, size_t begin, size_t end,
-                               uni_error *err);
-UNI__SHARED UNI_MUST_USE int uni__comm_reduce_apply(uni_comm *comm, void *gradient, size_t count,
-                                                    uni_dtype dtype, uni_comm_op op, double weight,
-                                                    uni__comm_apply apply, void *context,
-                                                    uni_error *err);
 typedef struct uni__comm_buckets uni__comm_buckets;
 /* --- buckets: the gradients of many tensors in one flat buffer, reduced while the backward pass
  * still runs. Tensors are in the buffer in array order; gradients usually become ready from the

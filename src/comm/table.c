@@ -27,7 +27,6 @@ static const row rows[] = {
     { UNI__KIND_ALL_REDUCE, 512, 2, &uni__all_reduce_small },
     { UNI__KIND_ALL_REDUCE, 2048, ANY_RANKS, &uni__all_reduce_small },
     { UNI__KIND_ALL_REDUCE, ANY_SIZE, ANY_RANKS, &uni__all_reduce_slices },
-    { UNI__KIND_REDUCE_APPLY, ANY_SIZE, ANY_RANKS, &uni__reduce_apply_slices },
     { UNI__KIND_REDUCE, ANY_SIZE, ANY_RANKS, &uni__reduce_to_root },
     { UNI__KIND_BROADCAST, ANY_SIZE, ANY_RANKS, &uni__broadcast_pull },
     { UNI__KIND_ALL_GATHER, ANY_SIZE, ANY_RANKS, &uni__all_gather_pull },

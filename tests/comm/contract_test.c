@@ -406,68 +406,12 @@ static void test_requests(void **state)
     on_all_sizes(requests_rank);
 }
 
-/* The fused step: shared parameters, each rank updates its slice. */
-typedef struct update {
-    double *parameters;
-    size_t updated;
-} update;
-
-static int apply_slice(void *context, const void *gradient, size_t begin, size_t end,
-                       uni_error *err)
-{
-    update *u = context;
-    const double *g = gradient;
-    for (size_t i = begin; i < end; i++)
-        u->parameters[i] -= 0.5 * g[i];
-    u->updated += end - begin;
-    return 0;
-}
-
-static const char *check_step(rank *me, size_t count, int steps)
-{
-    uni_comm_buffer *parameters = NULL, *gradients = NULL;
-    OK(uni__comm_alloc_shared(me->comm, count * sizeof(double), &parameters, err));
-    OK(uni_comm_alloc(&gradients, me->comm, count * sizeof(double), err));
-    double *p = uni_comm_buffer_data(parameters), *g = uni_comm_buffer_data(gradients);
-    update u = { p, 0 };
-    for (int step = 0; step < steps; step++) {
-        for (size_t i = 0; i < count; i++)
-            g[i] = value_of(me->rank, i) + p[i] * 0;
-        OK(uni__comm_reduce_apply(me->comm, g, count, UNI_F64, UNI_COMM_MEAN, 2, apply_slice, &u,
-                                  err));
-        for (size_t i = 0; i < count; i++)
-            CHECK(close_to(p[i], -0.5 * (step + 1) * expected(UNI_COMM_SUM, me->size, i) /
-                                     (2 * me->size)));
-    }
-    double all = (double)u.updated, each = (double)steps * (double)count;
-    OK(uni_comm_all_reduce(me->comm, &all, &all, 1, UNI_F64, UNI_COMM_SUM, err));
-    /* Every element once a step; over hosts once on each of them. */
-    bool hosts = strcmp(uni_comm_info_of(me->comm)->transport, "shm") != 0 &&
-                 strcmp(uni_comm_info_of(me->comm)->transport, "thread") != 0;
-    CHECK(hosts ? all >= each && fmod(all, each) == 0 : all == each);
-    OK(uni_comm_barrier(me->comm, err)); /* nobody reads what is freed */
-    uni_comm_buffer_free(gradients);
-    uni_comm_buffer_free(parameters);
-    return NULL;
-}
-
-static const char *step_rank(rank *me)
-{
-    const char *wrong = check_step(me, 1003, 30);
-    return wrong ? wrong : check_step(me, 60013, 5);
-}
-
-static void test_fused_step(void **state)
-{
-    on_all_sizes(step_rank);
-}
-
 /* This process is one rank: under mpirun, or (session) of a run, which may be over several hosts. Every function once, on one communicator. */
 static int run_as_rank(bool in_session)
 {
-    static const rank_function functions[] = { all_reduce_rank, large_rank,    weighted_rank,
-                                               ring_rank,       requests_rank, step_rank,
-                                               moves_rank /* which ends it */ };
+    static const rank_function functions[] = { all_reduce_rank, large_rank,
+                                               weighted_rank,   ring_rank,
+                                               requests_rank,   moves_rank /* which ends it */ };
     static rank_result result;
     uni_error err = { 0 };
     rank me = { .result = &result };
@@ -508,7 +452,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_all_reduce), cmocka_unit_test(test_moves),
         cmocka_unit_test(test_large),      cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_weighted),   cmocka_unit_test(test_send_recv),
-        cmocka_unit_test(test_requests),   cmocka_unit_test(test_fused_step),
+        cmocka_unit_test(test_requests),
     };
     return cmocka_run_group_tests_name(transport, tests, NULL, NULL);
 }

@@ -220,11 +220,6 @@ static int mpi_step(uni_comm_request *request, uni_error *err)
     int type = uni__kernel_type(call->dtype);
     if (call->op == UNI_COMM_MEAN && takes && request->total_weight != 0 && type >= 0)
         comm->kernels->divide[type](call->out, request->total_weight, call->count);
-    if (call->kind == UNI__KIND_REDUCE_APPLY) {
-        status = call->apply(call->apply_context, call->out, 0, call->count, err);
-        if (status < 0)
-            return status;
-    }
     return 1;
 }
 

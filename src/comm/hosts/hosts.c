@@ -13,8 +13,6 @@
  *     all_reduce     up to 256 KB: sent to the first rank of the host, which adds them up;
  *                    all_reduce between the first ranks; sent to each.
  *                    above: every rank drives its slice (hosts_slices.c)
- *     reduce_apply   the same, then every rank updates its slice of the host's parameters, local
- *                    barrier
  *     broadcast      of rank 0: between the first ranks, local broadcast
  *     barrier        local, first ranks, local
  *     all others     world
@@ -65,48 +63,17 @@ static int hosts_start(uni_comm_request *request, bool *again, uni_error *err)
     return it->room < 0 ? no_memory(err) : 0;
 }
 
-/* Updates this rank's part: whole cache lines, and the slice that it drives when all hosts have the
- * same number of ranks. Peers may still read the rest of our gradient. */
-static int update_slice(uni_comm_request *request, uni_error *err)
+/* All steps are done: what is left of the call. */
+static void conclude(uni_comm_request *request)
 {
-    uni__over_hosts *hosts = request->comm->state;
     const uni__call *call = &request->call;
     const uni__host_job *it = request->handle;
-    size_t size = uni_dtype_size(call->dtype), begin, end;
     int type = uni__kernel_type(call->dtype);
-    uni__slice_of(call->count, 64 / size, hosts->local_rank, hosts->local_size, &begin, &end);
-    if (begin == end)
-        return 0;
-    if (call->op == UNI_COMM_MEAN && it->weight != 0 && type >= 0)
-        request->comm->kernels->divide[type]((char *)call->out + begin * size, it->weight,
-                                             end - begin);
-    return call->apply(call->apply_context, call->out, begin, end, err);
-}
-
-/* All steps are done. 1: so is the call; 0: one more step was added. */
-static int conclude(uni_comm_request *request, uni_error *err)
-{
-    uni__over_hosts *hosts = request->comm->state;
-    const uni__call *call = &request->call;
-    uni__host_job *it = request->handle;
-    int type = uni__kernel_type(call->dtype);
-    if (it->concluded ||
-        (call->kind != UNI__KIND_ALL_REDUCE && call->kind != UNI__KIND_REDUCE_APPLY))
-        return 1;
-    it->concluded = true;
+    if (call->kind != UNI__KIND_ALL_REDUCE)
+        return;
     request->total_weight = it->weight;
-    if (call->kind == UNI__KIND_ALL_REDUCE) {
-        if (call->op == UNI_COMM_MEAN && it->weight != 0 && type >= 0)
-            request->comm->kernels->divide[type](call->out, it->weight, call->count);
-        return 1;
-    }
-    int status = update_slice(request, err);
-    if (status < 0) {
-        uni_comm_abort(request->comm, err->message[0] ? err->message : "an update failed");
-        return status;
-    }
-    (void)uni__over_hosts_add(it, hosts->local, uni__over_hosts_barrier(), UNI__ALL_BEFORE);
-    return it->room < 0 ? no_memory(err) : 0;
+    if (call->op == UNI_COMM_MEAN && it->weight != 0 && type >= 0)
+        request->comm->kernels->divide[type](call->out, it->weight, call->count);
 }
 
 /* A failed step leaves the ranks in different steps. It breaks the communicator for all ranks, on
@@ -201,10 +168,12 @@ static int hosts_step(uni_comm_request *request, uni_error *err)
     if (!pair)
         hosts->current = it;
     while (moved) {
-        int status = it->first == it->num_steps ? conclude(request, err) : 0;
-        if (status == 0)
-            status = move_steps(request, &moved, err);
-        if (status != 0)
+        if (it->first == it->num_steps) {
+            conclude(request);
+            return end_job(request, 1);
+        }
+        int status = move_steps(request, &moved, err);
+        if (status < 0)
             return end_job(request, status);
     }
     return 0;

@@ -50,7 +50,6 @@ typedef struct uni__host_job {
     /* All before `first` are done, all before `next` have begun. */
     int num_steps, room, first, next;
     double weight;
-    bool concluded;
     /* The user's call, with a sum in place of a mean. */
     uni__call call;
     uni__show show;

@@ -86,7 +86,6 @@ void uni__over_hosts_plan(uni__over_hosts *hosts, uni__host_job *job, const uni_
     job->weight = call->weight;
     switch (call->kind) {
     case UNI__KIND_ALL_REDUCE:
-    case UNI__KIND_REDUCE_APPLY:
         weight = (uni__call){ .dtype = UNI_F64,
                               .op = UNI_COMM_SUM,
                               .count = 1,

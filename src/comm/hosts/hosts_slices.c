@@ -13,7 +13,7 @@
  *
  * The sums of slice r are made in local rank order, and only here, so all ranks have the same bits.
  * Between show and barrier only rank r touches slice r on its host, so no step in between has to
- * wait. reduce_apply does not spread: each rank only updates its slice.
+ * wait.
  *
  * When the hosts have different numbers of ranks, there is one slice, driven by the first ranks.
  * Buffers that the other ranks of a host cannot see go through common pages, segment by segment
@@ -96,7 +96,6 @@ static void add_segment(uni__over_hosts *hosts, uni__host_job *job, int k, size_
     segment_of(hosts, call, hosts->local_rank, k, &begin, &end);
     if (begin == end)
         return;
-    bool each_its_own = call->kind == UNI__KIND_REDUCE_APPLY && hosts->slices == hosts->local_size;
     between.kind = UNI__KIND_ALL_REDUCE;
     between.count = end - begin;
     between.out = (char *)job->views[hosts->local_size + hosts->local_rank] + at;
@@ -106,7 +105,7 @@ static void add_segment(uni__over_hosts *hosts, uni__host_job *job, int k, size_
         return;
     job->steps[step].at = at;
     job->steps[step].before = UNI__WORK_SUM;
-    job->steps[step].when_done = each_its_own ? UNI__WORK_NONE : UNI__WORK_SPREAD;
+    job->steps[step].when_done = UNI__WORK_SPREAD;
 }
 
 static void add_seen(uni__over_hosts *hosts, uni__host_job *job)
@@ -117,10 +116,7 @@ static void add_seen(uni__over_hosts *hosts, uni__host_job *job)
         segment_of(hosts, call, hosts->local_rank, k, &begin, &end);
         add_segment(hosts, job, k, begin * size, -1);
     }
-    /* reduce_apply synchronizes after its updates (hosts.c), unless they need other ranks'
-     * slices. */
-    if (call->kind != UNI__KIND_REDUCE_APPLY || hosts->slices != hosts->local_size)
-        (void)uni__over_hosts_add(job, hosts->local, uni__over_hosts_barrier(), UNI__ALL_BEFORE);
+    (void)uni__over_hosts_add(job, hosts->local, uni__over_hosts_barrier(), UNI__ALL_BEFORE);
 }
 
 static void add_unseen(uni__over_hosts *hosts, uni__host_job *job)

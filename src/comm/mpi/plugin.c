@@ -64,7 +64,7 @@ static int fail(int code, const char *what, char *why)
 
 int uni__exchange_is_better(const state *s, const uni__carrier_call *call)
 {
-    int reduces = call->kind == UNI__KIND_ALL_REDUCE || call->kind == UNI__KIND_REDUCE_APPLY;
+    bool reduces = call->kind == UNI__KIND_ALL_REDUCE;
     bool doubles = (s->size & (s->size - 1)) == 0; /* a ring is too slow for little data */
     return reduces && s->size > 1 && call->combine && call->count > 0 &&
            (doubles || call->count >= RING_ELEMENTS || s->seal);
@@ -285,7 +285,6 @@ static int start_call(state *s, const uni__carrier_call *call, handle *h)
     const void *in = call->in == call->out ? MPI_IN_PLACE : call->in;
     switch (call->kind) {
     case UNI__KIND_ALL_REDUCE:
-    case UNI__KIND_REDUCE_APPLY:
         return MPI_Iallreduce(in, call->out, count, type, op_of(call->op), s->data, request);
     case UNI__KIND_REDUCE:
         return MPI_Ireduce(s->rank == call->root ? in : call->in, call->out, count, type,

@@ -1,7 +1,7 @@
 /*
  * plugin.c - the carrier over UCX: collectives made of messages (messages.c).
  *
- *   all_reduce, reduce_apply       hosts/exchange.c, as over MPI
+ *   all_reduce                     hosts/exchange.c, as over MPI
  *   reduce, reduce_scatter         the same into temporary memory, of which a part is kept
  *   broadcast                      a binomial tree, and a check
  *   all_gather, all_to_all         every rank to every other
@@ -251,8 +251,8 @@ static bool start_call(state *s, handle *h)
         return start_broadcast(s, h);
     if (kind == UNI__KIND_ALL_GATHER || kind == UNI__KIND_ALL_TO_ALL)
         return start_all_to_all(s, h);
-    bool reduces = kind == UNI__KIND_ALL_REDUCE || kind == UNI__KIND_REDUCE_APPLY ||
-                   kind == UNI__KIND_REDUCE || kind == UNI__KIND_REDUCE_SCATTER;
+    bool reduces = kind == UNI__KIND_ALL_REDUCE || kind == UNI__KIND_REDUCE ||
+                   kind == UNI__KIND_REDUCE_SCATTER;
     bool started = reduces && h->call.count > 0
                        ? start_reduce(s, h, kind == UNI__KIND_REDUCE_SCATTER ? (size_t)s->size : 1)
                        : start_check(s, h);
