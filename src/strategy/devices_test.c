@@ -1,4 +1,4 @@
-/* devices_test.c - the cores of this process as devices, their names, and names that are refused. */
+/* devices_test.c - the cores of this process as devices, their names, and what is refused. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <setjmp.h>
