@@ -66,7 +66,7 @@ UNI_API int uni_main(int argc, char **argv, const uni_function *functions, uni_d
 #define UNI_NO_RETRIES (-2) /* max_failures: the first failure ends the run */
 
 #define UNI_SINKS_NONE (-1)
-/* Per run. Fields that are zero come from the trainer's run_defaults. */
+/* Per run. */
 typedef struct uni_run_options {
     size_t size; /* UNI_OPTIONS sets it; 0: the fields of 0.1 */
     const char *function; /* a name given to uni_main, or */
