@@ -1,5 +1,4 @@
 /* devices_test.c - the cores of this process as devices, their names, and what is refused. */
-#define _GNU_SOURCE
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
