@@ -6,7 +6,9 @@
  * atomically, so it is always whole; but after SIGKILL of the controller it says "running" for
  * ever. So a run that claims to be alive is believed only if the process with the recorded pid
  * exists and started at the recorded tick (field 22 of /proc/PID/stat): a pid that was given to
- * another process is told apart. A run of another host cannot be asked and is believed.
+ * another process is told apart. A run of another host cannot be asked and is believed. A
+ * controller that was killed between the end in its journal and the one in run.json has ended all
+ * the same: the journal is the truth.
  *
  * Thread: the caller's; a handle belongs to one at a time.
  */
@@ -126,6 +128,25 @@ static char *make_id(const uni_run *run)
     return id;
 }
 
+/* How a run ended whose run.json was not written any more; otherwise, where its journal does not
+ * end with that. */
+static uni_run_status status_in_journal(uni_run *run, uni_run_status otherwise)
+{
+    const uni_value *events = NULL;
+    if (uni_run_events(&events, run, NULL) < 0)
+        return otherwise;
+    const uni_value *last =
+        uni_list_size(events) > 0 ? uni_list_get(events, uni_list_size(events) - 1) : NULL;
+    bool ended = strcmp(uni_dict_get_string(last, "event", ""), "finish") == 0;
+    const char *text = ended ? uni_dict_get_string(last, "status", "") : "";
+    for (int status = UNI_RUN_SUCCEEDED; status <= UNI_RUN_STOPPED; status++)
+        if (strcmp(text, status_names[status]) == 0)
+            otherwise = (uni_run_status)status;
+    uni_value_free(run->events); /* a live run goes on */
+    run->events = NULL;
+    return otherwise;
+}
+
 int uni__run_open_dir(uni_run **out, char *dir, uni_error *err)
 {
     *out = NULL;
@@ -144,6 +165,9 @@ int uni__run_open_dir(uni_run **out, char *dir, uni_error *err)
         goto fail;
     }
     run->status = read_status(run->description);
+    if (run->status == UNI_RUN_INTERRUPTED ||
+        (run->status <= UNI_RUN_RUNNING && is_other_host(run->description)))
+        run->status = status_in_journal(run, run->status);
     *out = run;
     return 0;
 fail:

@@ -171,6 +171,31 @@ static void test_who_is_alive(void **state)
     free(live), free(reused), free(gone), free(away), free(done);
 }
 
+/* Killed between the end in its journal and the one in run.json: it has ended, here and
+ * elsewhere. */
+static void test_end_in_the_journal(void **state)
+{
+    const place *here = *state;
+    static const char *const hosts[] = { NULL, "another-host" };
+    for (int i = 0; i < 2; i++) {
+        char *dir = make_run(here, i == 0 ? "near" : "far", 1, "running", 1, 1, 1, hosts[i]);
+        char *path = uni__path_join(dir, "journal.jsonl", NULL);
+        uni__journal *journal = NULL;
+        uni_value *record = uni_value_dict();
+        assert_int_equal(uni__journal_open(&journal, path, "journal", NULL), 0);
+        assert_int_equal(uni_dict_take(record, "event", uni_value_string("finish")), 0);
+        assert_int_equal(uni_dict_take(record, "status", uni_value_string("failed")), 0);
+        assert_int_equal(uni__journal_append(journal, record, true, NULL), 0);
+        assert_int_equal(status_at(dir), UNI_RUN_FAILED);
+        assert_int_equal(uni_dict_take(record, "event", uni_value_string("start")), 0);
+        assert_int_equal(uni__journal_append(journal, record, true, NULL), 0); /* resumed since */
+        assert_int_equal(status_at(dir), i == 0 ? UNI_RUN_INTERRUPTED : UNI_RUN_RUNNING);
+        uni__journal_close(journal);
+        uni_value_free(record);
+        free(path), free(dir);
+    }
+}
+
 static void test_stop(void **state)
 {
     const place *here = *state;
@@ -318,6 +343,7 @@ int main(void)
         cmocka_unit_test(test_storage),
         cmocka_unit_test_setup_teardown(test_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_who_is_alive, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_end_in_the_journal, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stop, setup, teardown),
         cmocka_unit_test_setup_teardown(test_remove, setup, teardown),
         cmocka_unit_test_setup_teardown(test_list, setup, teardown),
