@@ -88,7 +88,7 @@ void uni__link_close(uni__link *link)
     if (!link || link->closing)
         return;
     if (!link->writing && link->secure.out.size > 0) {
-        uv_buf_t rest = uv_buf_init(link->secure.out.data, (unsigned)link->secure.out.size);
+        uv_buf_t rest = { .base = link->secure.out.data, .len = link->secure.out.size };
         (void)uv_try_write((uv_stream_t *)&link->tcp, &rest, 1);
     }
     uni__link_let_go(link);
@@ -119,13 +119,14 @@ static void flush(uni__link *link)
     uni__text *out = &link->secure.out;
     if (link->closing || link->writing || out->size == 0)
         return;
-    uv_buf_t bytes = uv_buf_init(out->data, (unsigned)out->size);
+    /* Not uv_buf_init, whose length is an unsigned int: a dictionary may be larger. */
+    uv_buf_t bytes = { .base = out->data, .len = out->size };
     int sent = uv_try_write((uv_stream_t *)&link->tcp, &bytes, 1);
     if (sent < 0 && sent != UV_EAGAIN) {
         uni__link_fail(link, uv_strerror(sent));
         return;
     }
-    if (sent == (int)out->size) {
+    if (sent > 0 && (size_t)sent == out->size) {
         uni__text_clear(out);
         return;
     }
@@ -133,7 +134,7 @@ static void flush(uni__link *link)
     link->flying = out->data;
     link->flying_size = out->size - skip;
     *out = (uni__text){ 0 };
-    bytes = uv_buf_init(link->flying + skip, (unsigned)link->flying_size);
+    bytes = (uv_buf_t){ .base = link->flying + skip, .len = link->flying_size };
     link->write.data = link;
     int code = uv_write(&link->write, (uv_stream_t *)&link->tcp, &bytes, 1, on_written);
     if (code < 0)
