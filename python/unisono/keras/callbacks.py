@@ -276,7 +276,7 @@ class LearningRateScheduler(Callback):
 class TensorBoard(_Native):
     """Logs for TensorBoard: train and validation below log_dir."""
 
-    def __init__(self, log_dir: str = "logs", histogram_freq: int = 0, write_graph: bool = True, write_images: bool = False,
+    def __init__(self, log_dir: Any = "logs", histogram_freq: int = 0, write_graph: bool = True, write_images: bool = False,
                  update_freq: str | int = "epoch", profile_batch: int = 0):
         if update_freq not in ("epoch", "batch", 1):
             raise ValueError("TensorBoard(update_freq=%r) is not supported: write every epoch or every batch" % (update_freq,))
