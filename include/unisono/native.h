@@ -66,8 +66,8 @@ UNI_API UNI_MUST_USE int uni_strategy_parameter_server(uni_strategy **out, uni_s
  * the model and of the fit (history, callbacks) as a checkpoint on the chief every `every`
  * epochs (0: 1; UNI_CHECKPOINT_NEVER). The run's policy may ask for checkpoints between epochs'
  * ends as well (every_steps, every_seconds). When the run is told to stop (SIGTERM, Ctrl-C, time
- * limit), fit returns UNI_EPREEMPTED after the next step, and the checkpoint of that step is there
- * to resume from. */
+ * limit), fit returns UNI_EPREEMPTED after one of the next steps, and the checkpoint of that step
+ * is there to resume from. */
 UNI_API UNI_MUST_USE int uni_callback_report_checkpoint(uni_callback **out, uni_session *session,
                                                         int every, uni_error *err);
 /* Loads the state of the session's checkpoint into the model; *epoch is the epoch to continue

@@ -108,9 +108,9 @@ static void print_checkpoint(const cli_terminal *terminal, const uni_run *run)
     else if (latest)
         snprintf(text, sizeof text, "%s", latest);
     else
-        snprintf(
-            text, sizeof text,
-            "none: a resumed run starts over (`unisono report --checkpoint DIR` saves progress)");
+        snprintf(text, sizeof text,
+                 "none: a resumed run starts over (`unisono report --checkpoint DIR`, or "
+                 "--checkpoint-every for a fit of the engine, saves progress)");
     fact(terminal, "checkpoint", text);
     uni_value_free(all);
 }
@@ -124,10 +124,22 @@ static void print_command_line(const cli_terminal *terminal, const char *line, c
             what, cli_end(terminal, CLI_DIM));
 }
 
+static bool has_checkpoint(const uni_run *run)
+{
+    uni_value *all = cli_checkpoints(run);
+    bool has = uni_list_size(all) > 0 || cli_step_checkpoint(run) >= 0 ||
+               uni_dict_get_string(uni_run_info_of(run)->description, "latest_checkpoint", NULL);
+    uni_value_free(all);
+    return has;
+}
+
 static void print_next(const cli_terminal *terminal, const uni_run *run, const uni_value *cause)
 {
     const char *advice = cli_cause_advice(cause);
     uni__text line = { 0 };
+    bool anew = !has_checkpoint(run);
+    if (anew && strcmp(uni_dict_get_string(cause, "class", ""), "preempted") == 0)
+        advice = "It has no checkpoint yet: a resumed run starts over.";
     fprintf(terminal->out, "\n  %sWhat to do%s\n", cli_begin(terminal, CLI_BOLD),
             cli_end(terminal, CLI_BOLD));
     if (advice[0]) {
@@ -144,7 +156,8 @@ static void print_next(const cli_terminal *terminal, const uni_run *run, const u
     if (cli_run_resumable(run)) {
         uni__text_add_string(&line, "unisono run --resume");
         cli_add_word(&line, uni_run_info_of(run)->id);
-        print_command_line(terminal, line.data ? line.data : "", "continue where it ended");
+        print_command_line(terminal, line.data ? line.data : "",
+                           anew ? "start it over" : "continue where it ended");
     } else if (uni_run_info_of(run)->status != UNI_RUN_SUCCEEDED && !uni_run_is_live(run)) {
         fprintf(terminal->out, "    ");
         cli_wrap(terminal->out, terminal->width, 4, 4,

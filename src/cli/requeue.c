@@ -108,9 +108,16 @@ void cli_requeue(const cli_context *context)
     int code = run_command((const char *const[]){ "squeue", "-h", "-j", job, "-o", "%T", NULL },
                            answer, sizeof answer);
     answer[strcspn(answer, "\n")] = '\0';
-    if (code != 0 || strcmp(answer, "RUNNING") != 0) {
+    if (code != 0) {
+        uni__warn("squeue does not say whether job %s was cancelled (%s), so it is not put back in "
+                  "the queue. `scontrol requeue %s`, or a new job with `unisono run --resume`, "
+                  "continues the run",
+                  job, answer[0] ? answer : "it could not be started", job);
+        return;
+    }
+    if (strcmp(answer, "RUNNING") != 0) {
         fprintf(context->err.out, "job %s is %s: not put back in the queue\n", job,
-                code == 0 && answer[0] ? answer : "not in the queue any more");
+                answer[0] ? answer : "not in the queue any more");
         return;
     }
     code = run_command((const char *const[]){ "scontrol", "requeue", job, NULL }, answer,

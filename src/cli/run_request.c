@@ -142,6 +142,10 @@ static int make_policy(run_request *out, const run_values *values, uni_error *er
         out->policy.score_order = smallest ? UNI_SCORE_MIN : UNI_SCORE_MAX;
     }
     out->run.policy = &out->policy;
+    if (values->checkpoint_every && out->policy.num_to_keep == UNI_KEEP_NONE)
+        return uni_error_set(err, UNI_EINVAL,
+                             "--checkpoint-every and --keep none exclude each other: its "
+                             "checkpoints are written to disk");
     return values->checkpoint_every ? read_every(out, values->checkpoint_every, err) : 0;
 }
 

@@ -443,9 +443,10 @@ void uni__run_resume_known(uni__run *run, const char *path, int fd, int64_t iter
     char message[512];
     snprintf(message, sizeof message, "restart %d%s%.400s", run->attempt.number,
              fd >= 0 || from[0] ? " from " : " from the beginning",
-             fd >= 0   ? "the checkpoint in memory"
-             : from[0] ? (name ? name + 1 : from)
-                       : "");
+             fd >= 0                    ? "the checkpoint in memory"
+             : strstr(from, "/.steps/") ? "the checkpoint of a step"
+             : from[0]                  ? (name ? name + 1 : from)
+                                        : "");
     event.message = message;
     if (run->sinks)
         uni__sink_runner_event(run->sinks, &event);

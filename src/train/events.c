@@ -343,9 +343,13 @@ static void on_signalled(void *context, int number)
         trainer->hosts->foreign)
         return;
     uni__stop_reason reason = number == SIGINT ? UNI__STOPPING_INTERRUPT : UNI__STOPPING_PREEMPT;
-    if (run->stop.reason != UNI__NOT_STOPPING && run->stop.reason != UNI__STOPPING_EARLY)
+    bool stopping =
+        run->stop.reason != UNI__NOT_STOPPING && run->stop.reason != UNI__STOPPING_EARLY;
+    /* Only a second Ctrl-C is impatient: schedulers send SIGTERM more than once, and the ranks are
+     * saving. The grace time ends a stop that hangs. */
+    if (stopping && number == SIGINT)
         uni__run_stop_now(run, reason);
-    else
+    else if (!stopping)
         uni__run_stop(run, reason);
 }
 

@@ -128,13 +128,14 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
     UNI_TRY(make_callbacks(callbacks, &num_callbacks, session, &counts, err));
     uni_column xs = uni_column_view(UNI_F32, 2, (const int64_t[]){ SAMPLES, FEATURES }, x),
                ys = uni_column_view(UNI_F32, 2, (const int64_t[]){ SAMPLES, 1 }, y);
-    UNI_TRY(
-        uni_strategy_fit(&history, strategy, model,
-                         UNI_OPTIONS(uni_fit_options, .x = &xs, .num_x = 1, .y = &ys, .num_y = 1,
-                                     .validation_x = &xs, .validation_y = &ys, .batch_size = BATCH,
-                                     .epochs = EPOCHS, .initial_epoch = epoch, .threads = 1,
-                                     .callbacks = callbacks, .num_callbacks = num_callbacks),
-                         err));
+    UNI_TRY(uni_strategy_fit(
+        &history, strategy, model,
+        UNI_OPTIONS(uni_fit_options, .x = &xs, .num_x = 1, .y = &ys, .num_y = 1,
+                    .validation_x = &xs, .validation_y = &ys,
+                    .batch_size = (int)uni_dict_get_int(info->config, "batch", BATCH),
+                    .epochs = EPOCHS, .initial_epoch = epoch, .threads = 1, .callbacks = callbacks,
+                    .num_callbacks = num_callbacks),
+        err));
     size_t count = 0;
     const float *weights = uni_parameters_weights(uni_model_parameters(model), &count);
     *result = uni_value_dict();
@@ -159,7 +160,9 @@ typedef struct trial {
     char path[300], csv[300];
     uint64_t random;
     uni_trainer *trainer;
-    bool done;
+    int batch; /* 0: as always */
+    bool by_signals; /* two SIGTERMs, as a scheduler sends them */
+    int64_t stop_at; /* 0: at random */
 } trial;
 
 static uint64_t next_random(trial *t)
@@ -182,8 +185,13 @@ static int run(uni_program *program, trial *t, const char *resume, uni_result **
                uni_error *err)
 {
     uni_value *config = uni_value_dict();
-    t->trainer = scenario_trainer(
-        program, (uni_trainer_options){ .num_workers = t->ranks, .max_failures = -1 });
+    t->trainer =
+        scenario_trainer(program, (uni_trainer_options){ .num_workers = t->ranks,
+                                                         .max_failures = -1,
+                                                         .no_retry_errors = true,
+                                                         .handle_signals = t->by_signals });
+    if (t->batch > 0)
+        CHECK(uni_dict_take(config, "batch", uni_value_int(t->batch)) == 0);
     CHECK(uni_dict_take(config, "shared", uni_value_string(t->path)) == 0);
     CHECK(uni_dict_take(config, "csv", uni_value_string(t->csv)) == 0);
     CHECK(uni_dict_take(config, "strategy", uni_value_string(t->strategy)) == 0);
@@ -337,18 +345,25 @@ static void *stop_at_random(void *argument)
 {
     trial *t = argument;
     int64_t at = atomic_load(&t->all->step) + 15 + (int64_t)(next_random(t) % 20);
-    wait_for_step(t, at);
-    uni_trainer_stop(t->trainer, false);
+    wait_for_step(t, t->stop_at ? t->stop_at : at);
+    if (t->by_signals) {
+        kill(getpid(), SIGTERM);
+        usleep(3000);
+        kill(getpid(), SIGTERM);
+    } else {
+        uni_trainer_stop(t->trainer, false);
+    }
     usleep(20000); /* the ranks have heard of it */
     atomic_store(&t->all->held_at, 0);
     return NULL;
 }
 
 /* No step is lost or repeated, however often the run is stopped and resumed. */
-static void stopped(uni_program *program, const char *strategy, int ranks)
+static void stopped(uni_program *program, const char *strategy, int ranks, bool by_signals)
 {
-    trial calm = { .strategy = strategy, .ranks = ranks },
-          t = { .strategy = strategy, .ranks = ranks, .random = (uint64_t)ranks };
+    trial calm = { .strategy = strategy, .ranks = ranks }, t = {
+        .strategy = strategy, .ranks = ranks, .random = (uint64_t)ranks, .by_signals = by_signals
+    };
     uni_result *expected = undisturbed(program, &calm), *got = NULL;
     char dir[600] = "";
     int stops = 0, within = 0;
@@ -385,9 +400,49 @@ static void stopped(uni_program *program, const char *strategy, int ranks)
 
 static void steps_stopped(uni_program *program)
 {
-    stopped(program, "none", 1);
-    stopped(program, "mirrored", 1);
-    stopped(program, "multi_worker", 2);
+    stopped(program, "none", 1, false);
+    stopped(program, "mirrored", 1, true);
+    stopped(program, "multi_worker", 2, true);
+}
+
+/* The run has what it wants: told to stop after its last step, it succeeds. */
+static void stopped_at_the_end(uni_program *program)
+{
+    trial t = { .strategy = "multi_worker", .ranks = 2, .stop_at = ALL_STEPS };
+    uni_result *got = NULL;
+    uni_error err = { 0 };
+    pthread_t thread;
+    prepare(&t);
+    atomic_store(&t.all->held_at, ALL_STEPS);
+    CHECK(pthread_create(&thread, NULL, stop_at_random, &t) == 0);
+    CHECK_OK(run(program, &t, NULL, &got, &err), &err);
+    pthread_join(thread, NULL);
+    uni_trainer_free(t.trainer);
+    uni_result_free(got);
+}
+
+/* The place in an epoch is not that of another epoch. */
+static void other_batches(uni_program *program)
+{
+    trial t = { .strategy = "none", .ranks = 1, .stop_at = 30 };
+    uni_result *got = NULL;
+    uni_error err = { 0 };
+    pthread_t thread;
+    char dir[600];
+    prepare(&t);
+    atomic_store(&t.all->held_at, 30);
+    CHECK(pthread_create(&thread, NULL, stop_at_random, &t) == 0);
+    CHECK(run(program, &t, NULL, &got, &err) == UNI_EPREEMPTED);
+    pthread_join(thread, NULL);
+    uni_trainer_free(t.trainer);
+    snprintf(dir, sizeof dir, "%s", uni_result_info_of(got)->run_dir);
+    uni_result_free(got);
+    got = NULL;
+    t.batch = 2 * BATCH;
+    CHECK(run(program, &t, dir, &got, &err) < 0);
+    CHECK_CONTAINS(err.message, "inside of an epoch of 101 batches, and now it has 51");
+    uni_trainer_free(t.trainer);
+    uni_result_free(got);
 }
 
 /* ---- bad input ---- */
@@ -420,6 +475,8 @@ const scenario scenarios[] = {
     { "killed", steps_killed },
     { "killed_by_time", seconds_killed },
     { "stopped", steps_stopped },
+    { "stopped_at_the_end", stopped_at_the_end },
+    { "other_batches", other_batches },
     { "mistakes", mistakes },
     { NULL, NULL },
 };

@@ -541,6 +541,8 @@ static int run(struct fit *fit, uni_error *err)
     model->stopping = model->pausing = false;
     model->moment = &fit->moment;
     fit->moment.updater = fit->updater;
+    fit->moment.length = fit->info.steps;
+    fit->moment.samples = fit->updater == NULL ? fit->info.samples : -1;
     fit->moment.first_epoch = fit->moment.epoch = fit->info.initial_epoch;
     UNI__CALLBACKS(status, &fit->moment.callbacks, train_begin, model, &fit->info, err);
     UNI_TRY(status);

@@ -6,7 +6,7 @@
  * {"format": 1, "first_epoch": of the history, "epoch", "batch": of the next step, "stopping",
  * "steps", "seed", "learning_rate", "history": {name: [..]}, "callbacks": {name: state}, "totals":
  * [..] of a partial epoch, "source": {"reset", "batch"}: of the next batch, "waiting": {"batches",
- * "reset", "batch", "steps"}}. It may come from a file: every entry is checked when it is read.
+ * "reset", "batch", "steps"}, "length", "samples": of an epoch, negative when not known}. It may come from a file: every entry is checked when it is read.
  *
  * Gradients that wait for their update (gradient_accumulation_steps) are not included: they are as
  * large as the model, and each replica and rank has its own. The weights have not changed since, so
@@ -117,6 +117,8 @@ static int put_numbers(const uni_model *model, uni_value *state)
     status |= uni_dict_take(state, "steps", uni_value_int(model->steps));
     status |= uni_dict_take(state, "seed", uni_value_int((int64_t)model->seed));
     status |= uni_dict_take(state, "history", uni_value_copy(moment->history));
+    status |= uni_dict_take(state, "length", uni_value_int(moment->length));
+    status |= uni_dict_take(state, "samples", uni_value_int(moment->samples));
     /* Model files store it as a float. */
     double rate = uni_optimizer_learning_rate(uni_model_optimizer(model), NULL);
     if (rate >= 0)
@@ -274,6 +276,26 @@ static int take_places(uni__moment *moment, const uni_value *state, uni_error *e
     return 0;
 }
 
+/* In the middle of an epoch the place only holds for the same batches. */
+static int check_same_data(const uni__moment *moment, const uni_value *state, uni_error *err)
+{
+    int64_t length = uni_dict_get_int(state, "length", -1),
+            samples = uni_dict_get_int(state, "samples", -1);
+    bool other = length >= 0 && moment->length >= 0 && length != moment->length;
+    bool others = samples >= 0 && moment->samples >= 0 && samples != moment->samples;
+    if (other)
+        return uni_error_set(err, UNI_EMISMATCH,
+                             "the fit was interrupted inside of an epoch of %lld batches, and now "
+                             "it has %lld: resume it with the same data and batch_size",
+                             (long long)length, (long long)moment->length);
+    if (others)
+        return uni_error_set(err, UNI_EMISMATCH,
+                             "the fit was interrupted inside of an epoch of %lld samples, and now "
+                             "it has %lld: resume it with the same data",
+                             (long long)samples, (long long)moment->samples);
+    return 0;
+}
+
 static int resume(uni__moment *moment, uni_model *model, const uni_value *state, uni_error *err)
 {
     int64_t epoch = uni_dict_get_int(state, "epoch", 0),
@@ -283,6 +305,8 @@ static int resume(uni__moment *moment, uni_model *model, const uni_value *state,
                              (long long)epoch, (long long)batch);
     UNI_TRY(take_history(moment, uni_dict_get(state, "history"), err));
     UNI_TRY(uni__callbacks_set_states(&moment->callbacks, uni_dict_get(state, "callbacks"), err));
+    if (batch > 0)
+        UNI_TRY(check_same_data(moment, state, err));
     if (batch > 0)
         UNI_TRY(uni__totals_set(model, uni_dict_get(state, "totals"), err));
     moment->first_epoch = (int)uni_dict_get_int(state, "first_epoch", 0);

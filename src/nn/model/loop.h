@@ -60,6 +60,7 @@ typedef struct uni__moment {
     int epoch; /* of the next batch */
     int64_t batch; /* its number in that epoch */
     bool resumed; /* resumed from a state */
+    int64_t length, samples; /* of an epoch; negative: not known. With others only the length */
     /* In the source: the next batch, and the first batch whose gradient waits for an update
      * (gradient_accumulation_steps). */
     uni__place next, first_waiting;

@@ -28,6 +28,7 @@ typedef struct reporter {
     uni_session *session;
     int every;
     bool begun;
+    int epochs; /* that fit will make */
     uint64_t saved_ns; /* the last checkpoint, or when training began */
     bool said; /* that there are none of steps */
 } reporter;
@@ -152,12 +153,19 @@ static int after_epoch(void *self, uni_model *model, int epoch, const uni_logs *
     uni_value_free(metrics);
     uni_value_free(state);
     /* All ranks are told the same at the same report, so all stop after the same epoch. */
-    if (status == 0 && uni_session_should_stop(report->session)) {
+    /* After the last epoch there is nothing to stop: the run succeeds. */
+    if (status == 0 && epoch + 1 < report->epochs && uni_session_should_stop(report->session)) {
         uni_model_stop_training(model);
         if (uni__session_stops_at_step(report->session))
             uni__model_pause(model); /* fit says that it is not done */
     }
     return status;
+}
+
+static int before_training(void *self, uni_model *model, const uni_fit_info *info, uni_error *err)
+{
+    ((reporter *)self)->epochs = info->epochs;
+    return 0;
 }
 
 static int before_epoch(void *self, uni_model *model, int epoch, uni_error *err)
@@ -181,6 +189,7 @@ int uni_callback_report_checkpoint(uni_callback **out, uni_session *session, int
                                    uni_error *err)
 {
     static const uni_callback_class class_ = { .name = "ReportCheckpoint",
+                                               .train_begin = before_training,
                                                .epoch_begin = before_epoch,
                                                .train_end = after_training,
                                                .after_epoch = after_epoch,

@@ -124,7 +124,9 @@ class ResumableLoader:
         if state["world_size"] != mine["world_size"]:
             warnings.warn("the loader's place in epoch %d was kept by %d workers, and now there are %d: the epoch begins anew" %
                           (state["epoch"], state["world_size"], mine["world_size"]), UserWarning, stacklevel=4)
-            self.epoch = state["epoch"]
+            whole = state["used"] > 0 and state["used"] == state["length"]  # nothing is left of it
+            self.epoch = state["epoch"] + whole
+            self._going_on = dict(state, epoch=self.epoch, used=0, now=state["now"] if whole else state.get("start", state["now"]), **mine)
             return
         if state["length"] != mine["length"]:
             raise ValueError("the loader has %s batches, and the one whose place was kept had %s: give it the same data and batch_size" %
