@@ -6,7 +6,8 @@
  * {"format": 1, "first_epoch": of the history, "epoch", "batch": of the next step, "stopping",
  * "steps", "seed", "learning_rate", "history": {name: [..]}, "callbacks": {name: state}, "totals":
  * [..] of a partial epoch, "source": {"reset", "batch"}: of the next batch, "waiting": {"batches",
- * "reset", "batch", "steps"}, "length", "samples": of an epoch, negative when not known}. It may come from a file: every entry is checked when it is read.
+ * "reset", "batch", "steps"}, "length", "samples": of an epoch, negative when not known}. It may
+ * come from a file: every entry is checked when it is read.
  *
  * Gradients that wait for their update (gradient_accumulation_steps) are not included: they are as
  * large as the model, and each replica and rank has its own. The weights have not changed since, so
