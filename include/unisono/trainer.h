@@ -185,7 +185,8 @@ UNI_API UNI_MUST_USE int uni_trainer_run(uni_result **out, uni_trainer *trainer,
 UNI_API UNI_MUST_USE int uni_trainer_fit(uni_result **out, uni_trainer *trainer,
                                          const uni_run_options *run, uni_error *err);
 UNI_API void uni_trainer_shutdown(uni_trainer *trainer);
-/* Any thread: all ranks stop at the same iteration; now=true kills them. */
+/* Any thread: all ranks stop at the same iteration, a fit with uni_callback_report_checkpoint after
+ * the same step; now=true kills them. */
 UNI_API void uni_trainer_stop(uni_trainer *trainer, bool now);
 
 /* What a run would do, without doing it: {"workers": [{"rank", "local_rank", "node_rank",

@@ -130,16 +130,21 @@ bool uni__member_lost(uni__run *run, int rank, uni__cause *cause)
     return true;
 }
 
+void uni__rank_end(uni__run *run, const uni__cause *cause)
+{
+    uni__rank *slot = &run->ranks[cause->rank];
+    if (slot->ended_for.kind != UNI__CAUSE_NONE)
+        return;
+    slot->ended_for = *cause;
+    uni__group_kill(run->group, cause->rank, SIGKILL);
+}
+
 bool uni__member_end(uni__run *run, const uni__cause *cause)
 {
     if (cause->rank < 0 || !uni__run_is_member(run, cause->rank) ||
         run->trainer->options.max_failures == UNI_NO_RETRIES || run->trainer->hosts)
         return false;
-    uni__rank *slot = &run->ranks[cause->rank];
-    if (slot->ended_for.kind == UNI__CAUSE_NONE) {
-        slot->ended_for = *cause;
-        uni__group_kill(run->group, cause->rank, SIGKILL);
-    }
+    uni__rank_end(run, cause);
     return true;
 }
 

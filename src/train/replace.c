@@ -14,7 +14,6 @@
  * survivor is left, a survivor fails, a new process dies again and again before it has joined), the
  * attempt fails with the first cause, as without this, and the group restarts from its checkpoint.
  */
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -157,11 +156,7 @@ bool uni__replace_end(uni__run *run, const uni__cause *cause)
 {
     if (cause->rank < 0 || !uni__replace_can(run, cause->rank))
         return false;
-    uni__rank *slot = &run->ranks[cause->rank];
-    if (slot->ended_for.kind == UNI__CAUSE_NONE) {
-        slot->ended_for = *cause;
-        uni__group_kill(run->group, cause->rank, SIGKILL);
-    }
+    uni__rank_end(run, cause);
     return true;
 }
 

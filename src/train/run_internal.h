@@ -220,6 +220,8 @@ int uni__members_begin(uni__run *run, uni_error *err) UNI_MUST_USE; /* of an att
 /* A rank has ended; true: it was a member and is taken care of. Otherwise *cause is the
  * attempt's. */
 bool uni__member_lost(uni__run *run, int rank, uni__cause *cause);
+/* Kills the frozen process of that rank, once; its death is then told as this cause. */
+void uni__rank_end(uni__run *run, const uni__cause *cause);
 /* A frozen rank: true when it is a member; it is killed, and started again when it has ended. */
 bool uni__member_end(uni__run *run, const uni__cause *cause);
 void uni__members_chief_done(uni__run *run); /* the others follow, or are made to */

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import base64
 import glob
-import json
 import os
 import tempfile
 from typing import Any
 
-from unisono import _session
 from unisono._arguments import strict
-
-_FORMAT = 1
+from unisono.train._resumable import Resumable, check_name
 
 
 def _save(iterator):
@@ -38,61 +35,28 @@ def _restore(iterator, files):
         tf.train.Checkpoint(iterator=iterator).read(os.path.join(folder, "state")).assert_existing_objects_matched()
 
 
-class ResumableDataset:
-    """Iterates over a tf.data.Dataset. `epoch`: how many epochs are over, so that a resumed loop is `for epoch in range(data.epoch, epochs)`."""
+class ResumableDataset(Resumable):
+    """Iterates over a tf.data.Dataset."""
 
     def __init__(self, dataset: Any, name: str):
-        self._dataset, self._key = dataset, "tf.data/" + name
-        self.epoch, self._used = 0, 0
         self._iterator: Any = None  # of the present epoch, or of the one before
-        self._going_on: Any = None  # the state that the next iteration goes on from
-        here = _session.current()
-        if here is None:
-            return
-        if self._key in here.at_report:
-            raise ValueError("two resumable datasets are called %r: give one of them another name=" % name)
-        here.at_report[self._key] = self._note
-        state = here.session.state(self._key)
-        if state is None:
-            return
-        self._going_on = json.loads(state)
-        if self._going_on.get("format") != _FORMAT:
-            raise ValueError("the state of the dataset has format %r, this version reads %d" % (self._going_on.get("format"), _FORMAT))
-        self.epoch, self._used = self._going_on["epoch"], self._going_on["used"]
+        super().__init__(dataset, "tf.data", "dataset", name)
 
-    def _note(self):
-        """At a report: what the elements that were handed out need to be gone on from."""
-        if self._going_on is not None:  # not begun yet
-            return json.dumps(self._going_on).encode()
-        state = {"format": _FORMAT, "epoch": self.epoch, "used": self._used}
-        if self._iterator is not None:
-            state["iterator"] = _save(self._iterator)
-        return json.dumps(state).encode()
+    def _describe(self):
+        return {} if self._iterator is None else {"iterator": _save(self._iterator)}
 
     def _begin(self):
         state, self._going_on = self._going_on, None
         if state is not None and "iterator" in state:
-            self._iterator = iter(self._dataset)
+            self._iterator = iter(self._source)
             _restore(self._iterator, state["iterator"])
             if state["used"] > 0:
                 return self._iterator
         elif self._used > 0:  # the loop before left its epoch early
             self.epoch += 1
         # After the one that ended, which has advanced the seeds of shuffles.
-        self._used, self._iterator = 0, iter(self._dataset)
+        self._used, self._iterator = 0, iter(self._source)
         return self._iterator
-
-    def __iter__(self):
-        for element in self._begin():
-            self._used += 1
-            yield element
-        self.epoch, self._used = self.epoch + 1, 0
-
-    def __len__(self):
-        return len(self._dataset)
-
-    def __getattr__(self, name):
-        return getattr(self._dataset, name)
 
 
 @strict()
@@ -103,6 +67,5 @@ def resumable(dataset: Any, name: str = "train") -> Any:
 
     if not isinstance(dataset, tf.data.Dataset):
         raise TypeError("resumable() needs a tf.data.Dataset, not %s" % type(dataset).__name__)
-    if not isinstance(name, str) or not name:
-        raise TypeError("resumable(name=%r): give a name that is not empty" % (name,))
+    check_name(name)
     return ResumableDataset(dataset, name)

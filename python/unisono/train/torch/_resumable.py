@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import base64
-import json
 import random
 import sys
 import warnings
@@ -12,8 +11,7 @@ from typing import Any
 
 from unisono import _session
 from unisono._arguments import strict
-
-_FORMAT = 1
+from unisono.train._resumable import Resumable, check_name
 
 
 def _encode(data):
@@ -93,58 +91,42 @@ def _without_first(loader, skip, then):
     return iter(DataLoader(loader.dataset, batch_sampler=_Rest(loader.batch_sampler, skip, then), **options))
 
 
-class ResumableLoader:
-    """Iterates over a DataLoader. `epoch`: how many epochs are over, so that a resumed loop is `for epoch in range(loader.epoch, epochs)`."""
+class ResumableLoader(Resumable):
+    """Iterates over a DataLoader."""
 
     def __init__(self, loader: Any, name: str):
-        self._loader, self._key, self._generators = loader, "torch loader/" + name, _Generators(loader)
-        self.epoch, self._used, self._start = 0, 0, None
-        self._going_on: Any = None  # the state that the next iteration goes on from
-        here = _session.current()
-        if here is None:
-            return
-        if self._key in here.at_report:
-            raise ValueError("two resumable loaders are called %r: give one of them another name=" % name)
-        here.at_report[self._key] = self._note
-        state = here.session.state(self._key)
-        if state is not None:
-            self._resume(json.loads(state))
+        self._generators, self._start = _Generators(loader), None
+        super().__init__(loader, "torch loader", "loader", name)
 
-    def _describe(self):
+    def _data(self):
         try:
-            length = len(self._loader)
+            length = len(self._source)
         except TypeError:  # a stream
             length = None
-        return {"format": _FORMAT, "length": length, "world_size": _session.world_size()}
+        return {"length": length, "world_size": _session.world_size()}
 
     def _resume(self, state):
-        mine = self._describe()
-        if state.get("format") != _FORMAT:
-            raise ValueError("the state of the loader has format %r, this version reads %d" % (state.get("format"), _FORMAT))
+        mine = self._data()
         if state["world_size"] != mine["world_size"]:
             warnings.warn("the loader's place in epoch %d was kept by %d workers, and now there are %d: the epoch begins anew" %
-                          (state["epoch"], state["world_size"], mine["world_size"]), UserWarning, stacklevel=4)
+                          (state["epoch"], state["world_size"], mine["world_size"]), UserWarning, stacklevel=5)
             whole = state["used"] > 0 and state["used"] == state["length"]  # nothing is left of it
-            self.epoch = state["epoch"] + whole
-            self._going_on = dict(state, epoch=self.epoch, used=0, now=state["now"] if whole else state.get("start", state["now"]), **mine)
-            return
+            start = state["now"] if whole else state.get("start", state["now"])
+            return dict(state, epoch=state["epoch"] + whole, used=0, now=start, **mine)
         if state["length"] != mine["length"]:
             raise ValueError("the loader has %s batches, and the one whose place was kept had %s: give it the same data and batch_size" %
                              (mine["length"], state["length"]))
-        self.epoch, self._used, self._going_on = state["epoch"], state["used"], state
+        return state
 
     def _sampler(self):
-        return next((one for one in (getattr(self._loader, "sampler", None), getattr(self._loader, "batch_sampler", None))
+        return next((one for one in (getattr(self._source, "sampler", None), getattr(self._source, "batch_sampler", None))
                      if hasattr(one, "set_epoch")), None)
 
-    def _note(self):
-        """At a report: what the batches that were handed out need to be gone on from."""
-        if self._going_on is not None:  # not begun yet
-            return json.dumps(self._going_on).encode()
-        state = dict(self._describe(), epoch=self.epoch, used=self._used, now=self._generators.get())
+    def _describe(self):
+        state = dict(self._data(), now=self._generators.get())
         if self._used > 0:
             state["start"], state["sampler_epoch"] = self._start
-        return json.dumps(state).encode()
+        return state
 
     def _begin(self):
         """The batches of the next epoch, or the rest of one that was interrupted."""
@@ -155,25 +137,13 @@ class ResumableLoader:
             if sampler is not None and state["sampler_epoch"] is not None:
                 sampler.set_epoch(state["sampler_epoch"])
             self._start = state["start"], state["sampler_epoch"]
-            return _without_first(self._loader, state["used"], lambda: self._generators.set(state["now"]))
+            return _without_first(self._source, state["used"], lambda: self._generators.set(state["now"]))
         if state is not None:
             self._generators.set(state["now"])
         elif self._used > 0:  # the loop before left its epoch early
             self.epoch += 1
         self._used, self._start = 0, (self._generators.get(), getattr(sampler, "epoch", None))
-        return iter(self._loader)
-
-    def __iter__(self):
-        for batch in self._begin():
-            self._used += 1
-            yield batch
-        self.epoch, self._used = self.epoch + 1, 0
-
-    def __len__(self):
-        return len(self._loader)
-
-    def __getattr__(self, name):
-        return getattr(self._loader, name)
+        return iter(self._source)
 
 
 @strict()
@@ -184,8 +154,7 @@ def resumable(data_loader: Any, name: str = "train") -> Any:
 
     if not hasattr(data_loader, "__iter__"):
         raise TypeError("resumable() needs a DataLoader, not %r" % (data_loader,))
-    if not isinstance(name, str) or not name:
-        raise TypeError("resumable(name=%r): give a name that is not empty" % (name,))
+    check_name(name)
     if isinstance(data_loader, ResumableLoader):
         raise TypeError("the loader is resumable already")
     if isinstance(data_loader, _DeviceLoader):
