@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 
+#include "base/clock.h"
 #include "track/sink.h"
 #include "track/trials.h"
 
@@ -384,6 +385,38 @@ static void batches_for_the_server(void **state)
     uni_sink_free(sink);
 }
 
+/* However often the sink is asked, the server gets at most one request a second until the end. */
+static void requests_are_rare(void **state)
+{
+    serve(state, EXPERIMENT RUN "200 {}\n");
+    uint64_t begun = uni__monotonic_ns();
+    uni_sink *sink = start(*state, &(uni_sink_mlflow_options){ .tracking_uri = SERVER }, "{}");
+    for (int i = 1; i <= 20; i++) {
+        MUST(try_give(sink, i, "{\"loss\":1}", NULL, err));
+        sink->vtable->tick(sink->self);
+    }
+    uint64_t seconds = (uni__monotonic_ns() - begun) / 1000000000u;
+    assert_true(count_of(state, "\"metrics\":[") <= 1 + seconds);
+    MUST(finish(sink, 0, err));
+    assert_int_equal(count_of(state, "\"step\":20"), 1);
+    uni_sink_free(sink);
+}
+
+/* An end that cannot be written is an error with a sentence, also when there were no artifacts. */
+static void the_end_cannot_be_written(void **state)
+{
+    uni_error failure = { 0 };
+    uni_sink *sink = start(*state, NULL, "{}");
+    char *root = uni__path_join(*state, "mlruns", NULL), *experiment = only_folder(root), run[600];
+    snprintf(run, sizeof run, "%s/%s", experiment, uni__sink_mlflow_run(sink));
+    MUST(uni__remove_tree(run, err));
+    assert_true(finish(sink, 0, &failure) < 0);
+    assert_non_null(strstr(failure.message, run));
+    uni_sink_free(sink);
+    free(experiment);
+    free(root);
+}
+
 /* The outcome is sent even if the last metrics or the artifacts cannot be. */
 static void the_end_is_said(void **state)
 {
@@ -437,7 +470,9 @@ int main(void)
         TEST(requests_of_a_run),
         TEST(requests_again),
         TEST(batches_for_the_server),
+        TEST(requests_are_rare),
         TEST(the_end_is_said),
+        TEST(the_end_cannot_be_written),
         TEST(environment_names_the_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

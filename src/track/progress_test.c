@@ -332,6 +332,128 @@ static void terminal_is_left_as_it_was(void **state)
     rig_free(&r);
 }
 
+/* The bar is filled by what was done of the whole: as many cells as characters, rounded. */
+static void the_bar_is_a_share(void **state)
+{
+    uni__progress_state s = {
+        .run_id = "n/run_001", .total = 8, .finished = true, .seconds = 3725, .ranks = NULL
+    };
+    static const char *const bars[] = { "[>         ]", "[=>        ]", "[===>      ]",
+                                        "[====>     ]", "[=====>    ]", "[======>   ]",
+                                        "[========> ]", "[=========>]", "[==========]",
+                                        "[==========]" };
+    for (int done = 0; done < 10; done++) {
+        char expected[80];
+        uni__text lines[1] = { 0 };
+        s.iteration = done;
+        uni__progress_render(&s, 11 + 12 + 2 + 3 + 2 + 7 + 1, false, 0, lines, 1);
+        snprintf(expected, sizeof expected, "n/run_001  %s  %d/8  1:02:05", bars[done], done);
+        assert_string_equal(lines[0].data, expected);
+        uni__text_free(&lines[0]);
+    }
+}
+
+/* The rate is that of the last samples, not of the whole run, and the time left comes from it. */
+static void rate_and_time_left(void **state)
+{
+    uni__progress_state s = { .run_id = "n/run_001", .total = 1000, .iteration = 100 };
+    assert_true(uni__progress_rate(&s) == 0);
+    for (int i = 0; i < UNI__RATE_SAMPLES + 5; i++) { /* at first ten times as fast */
+        s.samples[s.next_sample].time = i < 5 ? i * 0.1 : i;
+        s.samples[s.next_sample].iteration = 2 * i;
+        s.next_sample = (s.next_sample + 1) % UNI__RATE_SAMPLES;
+        s.num_samples += s.num_samples < UNI__RATE_SAMPLES;
+        if (i == 0)
+            assert_true(uni__progress_rate(&s) == 0);
+        if (i == 4)
+            assert_true(fabs(uni__progress_rate(&s) - 20) < 1e-9);
+    }
+    assert_true(fabs(uni__progress_rate(&s) - 2) < 1e-9);
+    uni__text lines[1] = { 0 };
+    uni__progress_render(&s, 80, false, 0, lines, 1);
+    assert_non_null(strstr(lines[0].data, "100/1000  2/s  ETA 7:30"));
+    uni__text_free(&lines[0]);
+}
+
+static void numbers_as_text(void **state)
+{
+    static const struct {
+        double value;
+        const char *duration, *metric, *rate;
+    } cases[] = {
+        { -1, "0:00", "-1", "-1/s" },
+        { 0, "0:00", "0", "0/s" },
+        { 0.5, "0:01", "0.5", "2 s each" },
+        { 1, "0:01", "1", "1/s" },
+        { 59.4, "0:59", "59.4", "59.4/s" },
+        { 3599.4, "59:59", "3599", "3.599k/s" },
+        { 3600, "1:00:00", "3600", "3.6k/s" },
+        { 999, "16:39", "999", "999/s" },
+        { 1000, "16:40", "1000", "1k/s" },
+        { 359999, "99:59:59", "359999", "360k/s" },
+        { 360000, "4 days", "360000", "360k/s" },
+        { 1e9, "11574 days", "1e+09", "1e+06k/s" },
+        { NAN, "0:00", "nan", NULL },
+        { -INFINITY, "0:00", "-inf", NULL },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[24];
+        uni__format_duration(text, cases[i].value);
+        assert_string_equal(text, cases[i].duration);
+        uni__format_metric(text, cases[i].value);
+        assert_string_equal(text, cases[i].metric);
+        if (cases[i].rate == NULL)
+            continue;
+        uni__format_rate(text, cases[i].value);
+        assert_string_equal(text, cases[i].rate);
+    }
+}
+
+/* A line that is taken for narrower than it is would wrap and leave pieces behind. */
+static void columns_of_text(void **state)
+{
+    static const struct {
+        const char *text;
+        int columns;
+    } cases[] = {
+        { "", 0 },
+        { "abc", 3 },
+        { "caf\xc3\xa9", 4 },
+        { "cafe\xcc\x81", 4 }, /* a combining accent */
+        { "\xe6\x97\xa5\xe6\x9c\xac", 4 }, /* two wide characters */
+        { "\xf0\x9f\x98\x80", 2 }, /* an emoji */
+        { "\xe2\x96\x88", 1 }, /* a block of the bar */
+        { "\xe2\x80\x8b", 0 }, /* a space without width */
+        { "\x80\x80", 2 }, /* what is not UTF-8 takes a column for each byte */
+        { "\xc1\xbf", 2 },
+        { "\xf5\x80\x80\x80", 4 },
+        { "\xff", 1 },
+        { "\xe6\x97", 2 }, /* cut off */
+        { "\xe6\x97z", 3 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (uni__text_columns(cases[i].text, strlen(cases[i].text)) != cases[i].columns)
+            fail_msg("case %zu: %d columns", i,
+                     uni__text_columns(cases[i].text, strlen(cases[i].text)));
+}
+
+/* A terminal that has no room for the block and a line above it shows the bar alone. */
+static void low_terminals(void **state)
+{
+    for (int rows = 2; rows <= 6; rows++) {
+        rig r = rig_new(60, rows, 10, "n/run_001");
+        report(r.sink, 1, METRICS);
+        tick(&r);
+        tick(&r);
+        int shown = 0;
+        for (int row = 0; row < rows; row++)
+            shown += screen_line(r.screen, row)[0] != 0;
+        assert_int_equal(shown, rows > 4 ? 3 : 1);
+        assert_int_equal(r.screen->scrolled, 0);
+        rig_free(&r);
+    }
+}
+
 /* ---- in a pipe ---- */
 
 static void lines_in_a_pipe(void **state)
@@ -400,6 +522,11 @@ int main(void)
         cmocka_unit_test(narrower_terminal_leaves_nothing),
         cmocka_unit_test(events_scroll_above_the_bar),
         cmocka_unit_test(terminal_is_left_as_it_was),
+        cmocka_unit_test(the_bar_is_a_share),
+        cmocka_unit_test(rate_and_time_left),
+        cmocka_unit_test(numbers_as_text),
+        cmocka_unit_test(columns_of_text),
+        cmocka_unit_test(low_terminals),
         cmocka_unit_test(lines_in_a_pipe),
         cmocka_unit_test(missing_ranks_are_shown),
     };

@@ -332,6 +332,21 @@ static void wake_ends_a_wait(void **state)
     rig_free(&r);
 }
 
+/* A follower that has nothing to give sleeps: it must not take a core from the training. */
+static void waiting_costs_no_time(void **state)
+{
+    rig r = rig_new(state, 2);
+    struct timespec before, after;
+    add_report(r.writer, 1, 0, 1, 1);
+    MUST(uni__results_writer_flush(r.writer, err));
+    assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before), 0);
+    assert_int_equal(next_within(&r, 400), 0);
+    assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after), 0);
+    int64_t used = (after.tv_sec - before.tv_sec) * 1000000000LL + after.tv_nsec - before.tv_nsec;
+    assert_true(used < 100000000);
+    rig_free(&r);
+}
+
 /* ---- the file ---- */
 
 static void append_raw(const char *path, const char *text)
@@ -396,6 +411,22 @@ static void reader_keeps_the_last_attempt(void **state)
     assert_true(s.loss[0][0] == 10 && s.loss[0][1] == 11 && s.attempt[0] == 1);
     assert_true(s.loss[1][0] == 20 && s.loss[1][1] == 21 && s.attempt[1] == 2);
     assert_true(s.loss[2][0] == 13 && isnan(s.loss[2][1]) && s.attempt[2] == 1);
+}
+
+/* A line whose metrics are damaged costs that rank's values, not the file. */
+static void damaged_metrics_are_left_out(void **state)
+{
+    rig r = rig_new(state, 1);
+    add_report(r.writer, 1, 0, 1, 10);
+    rig_free(&r);
+    append_raw(r.path, "{\"attempt\":1,\"rank\":0,\"iteration\":2,\"metrics\":{\"loss\":}}\n");
+    MUST(uni__results_writer_open(&r.writer, r.path, 1, true, err));
+    add_report(r.writer, 1, 0, 3, 30);
+    uni__results_writer_close(r.writer);
+    seen s = { 0 };
+    MUST(uni__results_read(r.path, remember, &s, err));
+    assert_int_equal(s.iteration[s.count - 1], 3);
+    assert_true(s.loss[0][0] == 10 && s.loss[s.count - 1][0] == 30);
 }
 
 static void other_files_are_refused(void **state)
@@ -509,6 +540,8 @@ int main(void)
         TEST(close_gives_the_rest_and_ends),
         TEST(follower_starts_where_the_file_is),
         TEST(wake_ends_a_wait),
+        TEST(waiting_costs_no_time),
+        TEST(damaged_metrics_are_left_out),
         TEST(torn_line_is_cut_off_on_resume),
         TEST(reader_keeps_the_last_attempt),
         TEST(other_files_are_refused),
