@@ -105,6 +105,14 @@ static uni_dataset_iterator *enter(data_iterator *self)
     return self->it;
 }
 
+/* Between these the GIL is released; `busy` keeps other threads out of the iterator. */
+#define BEGIN_UNLOCKED(iterator)                                                                   \
+    (iterator)->busy = true;                                                                       \
+    Py_BEGIN_ALLOW_THREADS
+#define END_UNLOCKED(iterator)                                                                     \
+    Py_END_ALLOW_THREADS;                                                                          \
+    (iterator)->busy = false
+
 typedef int (*next_function)(uni_table **out, uni_dataset_iterator *it, uni_error *err);
 
 static PyObject *step(PyObject *object, next_function next)
@@ -116,11 +124,9 @@ static PyObject *step(PyObject *object, next_function next)
     int status;
     if (!it)
         return NULL;
-    self->busy = true;
-    Py_BEGIN_ALLOW_THREADS;
+    BEGIN_UNLOCKED(self);
     status = next(&table, it, &err);
-    Py_END_ALLOW_THREADS;
-    self->busy = false;
+    END_UNLOCKED(self);
     if (status < 0)
         return door_raise(door_state_of(object), &err);
     if (status == 0)
@@ -149,11 +155,9 @@ static PyObject *iterator_concat(PyObject *object, PyObject *list)
     uni_error err = { 0 };
     if (!tables)
         return NULL;
-    self->busy = true;
-    Py_BEGIN_ALLOW_THREADS; /* it may be megabytes */
+    BEGIN_UNLOCKED(self); /* it may be megabytes */
     status = uni__dataset_iterator_concat(it, &out, tables, count, &err);
-    Py_END_ALLOW_THREADS;
-    self->busy = false;
+    END_UNLOCKED(self);
     PyMem_Free(tables);
     return status < 0 ? door_raise(state, &err) : door_table_take(state, out);
 }
@@ -189,11 +193,9 @@ static PyObject *iterator_stats(PyObject *object, PyObject *unused)
     int status;
     if (!it)
         return NULL;
-    self->busy = true;
-    Py_BEGIN_ALLOW_THREADS;
+    BEGIN_UNLOCKED(self);
     status = uni_dataset_iterator_stats(&value, it, &err);
-    Py_END_ALLOW_THREADS;
-    self->busy = false;
+    END_UNLOCKED(self);
     return own_value(object, status, value, &err);
 }
 

@@ -129,24 +129,25 @@ static PyObject *op_cast(PyObject *tape, PyObject *arguments)
     return finish(tape, x ? uni_op_cast(engine_tape_of(tape), x, (uni_dtype)dtype) : NULL);
 }
 
-static PyObject *op_clip(PyObject *tape, PyObject *arguments)
+static PyObject *with_two_numbers(PyObject *tape, PyObject *arguments,
+                                  uni_tensor *(*op)(uni_tape *, uni_tensor *, float, float))
 {
     PyObject *a;
-    float low, high;
-    if (!PyArg_ParseTuple(arguments, "Off", &a, &low, &high))
+    float first, second;
+    if (!PyArg_ParseTuple(arguments, "Off", &a, &first, &second))
         return NULL;
     uni_tensor *x = number_arg(tape, a);
-    return finish(tape, x ? uni_op_clip(engine_tape_of(tape), x, low, high) : NULL);
+    return finish(tape, x ? op(engine_tape_of(tape), x, first, second) : NULL);
+}
+
+static PyObject *op_clip(PyObject *tape, PyObject *arguments)
+{
+    return with_two_numbers(tape, arguments, uni_op_clip);
 }
 
 static PyObject *op_scale(PyObject *tape, PyObject *arguments)
 {
-    PyObject *a;
-    float multiply, add;
-    if (!PyArg_ParseTuple(arguments, "Off", &a, &multiply, &add))
-        return NULL;
-    uni_tensor *x = number_arg(tape, a);
-    return finish(tape, x ? uni_op_scale(engine_tape_of(tape), x, multiply, add) : NULL);
+    return with_two_numbers(tape, arguments, uni_op_scale);
 }
 
 static PyObject *op_dropout(PyObject *tape, PyObject *arguments)
@@ -278,14 +279,21 @@ static PyObject *op_one_hot(PyObject *tape, PyObject *arguments)
     return finish(tape, x ? uni_op_one_hot(engine_tape_of(tape), x, depth) : NULL);
 }
 
-static PyObject *op_argmax(PyObject *tape, PyObject *arguments)
+/* An operation along one axis. */
+static PyObject *along_axis(PyObject *tape, PyObject *arguments,
+                            uni_tensor *(*op)(uni_tape *, uni_tensor *, int))
 {
     PyObject *a;
     int axis;
     if (!PyArg_ParseTuple(arguments, "Oi", &a, &axis))
         return NULL;
     uni_tensor *x = number_arg(tape, a);
-    return finish(tape, x ? uni_op_argmax(engine_tape_of(tape), x, axis) : NULL);
+    return finish(tape, x ? op(engine_tape_of(tape), x, axis) : NULL);
+}
+
+static PyObject *op_argmax(PyObject *tape, PyObject *arguments)
+{
+    return along_axis(tape, arguments, uni_op_argmax);
 }
 
 /* ---- reductions ---- */
@@ -309,25 +317,14 @@ static PyObject *op_reduce(PyObject *tape, PyObject *arguments)
                 : NULL);
 }
 
-static PyObject *softmax(PyObject *tape, PyObject *arguments,
-                         uni_tensor *(*op)(uni_tape *, uni_tensor *, int))
-{
-    PyObject *a;
-    int axis;
-    if (!PyArg_ParseTuple(arguments, "Oi", &a, &axis))
-        return NULL;
-    uni_tensor *x = number_arg(tape, a);
-    return finish(tape, x ? op(engine_tape_of(tape), x, axis) : NULL);
-}
-
 static PyObject *op_softmax(PyObject *tape, PyObject *arguments)
 {
-    return softmax(tape, arguments, uni_op_softmax);
+    return along_axis(tape, arguments, uni_op_softmax);
 }
 
 static PyObject *op_log_softmax(PyObject *tape, PyObject *arguments)
 {
-    return softmax(tape, arguments, uni_op_log_softmax);
+    return along_axis(tape, arguments, uni_op_log_softmax);
 }
 
 /* ---- losses ---- */

@@ -148,13 +148,15 @@ static void foreign_links(void **state)
     assert_int_equal(uni__check_foreign_links(at("s/name/run_001"), &err), 0);
 }
 
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(modes, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(links, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(strangers, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(foreign_links, set_up, tear_down),
+        IN_FOLDER(modes),
+        IN_FOLDER(links),
+        IN_FOLDER(strangers),
+        IN_FOLDER(foreign_links),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

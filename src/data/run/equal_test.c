@@ -6,6 +6,19 @@
 #include "data/shared.h"
 #include "data/run/test_uneven.h"
 
+/* The iterator of one of `ranks` ranks that get as many batches as the others. */
+static uni_dataset_iterator *open_rank(uni_dataset *dataset, int rank, int ranks,
+                                       uni_data_options options)
+{
+    uni_dataset_iterator *it = NULL;
+    options.shard = rank;
+    options.num_shards = ranks;
+    options.equal = true;
+    options.threads = 2;
+    assert_ok(uni_dataset_iterate(&it, dataset, &options, &failure));
+    return it;
+}
+
 /* ---- batches may be empty ---- */
 
 /* Runs all ranks for two epochs: equal batch counts, and every row once per epoch, or at most once
@@ -16,16 +29,11 @@ static void check_equal(uni_dataset *dataset, int64_t rows, int ranks, bool filt
     int *seen = calloc((size_t)rows + 1, sizeof *seen);
     int64_t batches[2] = { -1, -1 };
     for (int rank = 0; rank < ranks; rank++) {
-        uni_dataset_iterator *it = NULL;
-        uni_data_options options = { .batch_size = 16,
-                                     .global_batch_size = global_batch,
-                                     .shard = rank,
-                                     .num_shards = ranks,
-                                     .drop_remainder = drop,
-                                     .equal = true,
-                                     .threads = 2,
-                                     .epochs = 2 };
-        assert_ok(uni_dataset_iterate(&it, dataset, &options, &failure));
+        uni_dataset_iterator *it = open_rank(dataset, rank, ranks,
+                                             (uni_data_options){ .batch_size = 16,
+                                                                 .global_batch_size = global_batch,
+                                                                 .drop_remainder = drop,
+                                                                 .epochs = 2 });
         for (int epoch = 0; epoch < 2; epoch++) {
             int64_t mine = take_epoch(it, INT64_MAX, seen);
             batches[epoch] = rank == 0 ? mine : batches[epoch];
@@ -76,10 +84,7 @@ static void equal_after_a_resume(void **state)
         uni_value *states = uni_value_list(), *merged = NULL, *one = NULL;
         uni_dataset_iterator *it = NULL;
         for (int rank = 0; rank < 3; rank++) {
-            uni_data_options options = {
-                .batch_size = 16, .shard = rank, .num_shards = 3, .equal = true, .threads = 2
-            };
-            assert_ok(uni_dataset_iterate(&it, dataset, &options, &failure));
+            it = open_rank(dataset, rank, 3, (uni_data_options){ .batch_size = 16 });
             (void)take_epoch(it, (int64_t)seed, seen);
             assert_ok(uni_dataset_iterator_state(&one, it, &failure));
             assert_int_equal(uni_list_take(states, one), 0);
@@ -87,13 +92,8 @@ static void equal_after_a_resume(void **state)
         }
         assert_ok(uni_dataset_merge_states(&merged, states, &failure));
         for (int rank = 0; rank < ranks; rank++) {
-            uni_data_options options = { .batch_size = 16,
-                                         .shard = rank,
-                                         .num_shards = ranks,
-                                         .equal = true,
-                                         .threads = 2,
-                                         .state = merged };
-            assert_ok(uni_dataset_iterate(&it, dataset, &options, &failure));
+            it = open_rank(dataset, rank, ranks,
+                           (uni_data_options){ .batch_size = 16, .state = merged });
             int64_t mine = take_epoch(it, INT64_MAX, seen);
             first = rank == 0 ? mine : first;
             assert_int_equal(mine, first);
@@ -274,14 +274,8 @@ static void no_batch_is_empty(void **state)
         int *seen = calloc((size_t)rows + 1, sizeof *seen);
         for (int rank = 0; rank < count; rank++) {
             uni_dataset_iterator *it = NULL;
-            uni_data_options options = { .batch_size = size,
-                                         .shard = rank,
-                                         .num_shards = count,
-                                         .equal = true,
-                                         .no_empty = true,
-                                         .threads = 2,
-                                         .epochs = 2 };
-            assert_ok(uni_dataset_iterate(&it, dataset, &options, &failure));
+            it = open_rank(dataset, rank, count,
+                           (uni_data_options){ .batch_size = size, .no_empty = true, .epochs = 2 });
             int64_t mine = 0;
             uni_table *batch = NULL;
             while (uni_dataset_iterator_next(&batch, it, &failure) > 0) {
@@ -314,13 +308,9 @@ static void whole_batches_only(void **state)
         for (int rank = 0; rank < 3; rank++) {
             uni_dataset_iterator *it = NULL;
             uni_table *batch = NULL;
-            uni_data_options options = { .batch_size = 8,
-                                         .shard = rank,
-                                         .num_shards = 3,
-                                         .equal = true,
-                                         .no_empty = true,
-                                         .drop_remainder = true };
-            assert_ok(uni_dataset_iterate(&it, dataset, &options, &failure));
+            it = open_rank(
+                dataset, rank, 3,
+                (uni_data_options){ .batch_size = 8, .no_empty = true, .drop_remainder = true });
             int64_t mine = 0;
             for (; uni_dataset_iterator_next(&batch, it, &failure) > 0; mine++)
                 assert_int_equal(note(seen, batch), 8);
@@ -345,16 +335,10 @@ static uni_value *run_ranks(uni_dataset *dataset, int ranks, int speaker, int64_
     int64_t taken = -1;
     bool over = false;
     for (int rank = 0; rank < ranks; rank++) {
-        uni_dataset_iterator *it = NULL;
         uni_value *one = NULL;
-        uni_data_options options = { .batch_size = size,
-                                     .shard = rank,
-                                     .num_shards = ranks,
-                                     .equal = true,
-                                     .no_empty = no_empty,
-                                     .threads = 2,
-                                     .state = state };
-        assert_ok(uni_dataset_iterate(&it, dataset, &options, &failure));
+        uni_dataset_iterator *it = open_rank(
+            dataset, rank, ranks,
+            (uni_data_options){ .batch_size = size, .no_empty = no_empty, .state = state });
         int64_t mine = take_epoch(it, steps, seen);
         taken = rank == 0 ? mine : taken;
         assert_int_equal(mine, taken);
