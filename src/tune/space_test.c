@@ -109,6 +109,9 @@ static void choices(void **state)
         assert_string_equal(uni_value_as_string(drawn, ""), expected[i]);
         uni_value_free(drawn);
     }
+    uni_value *last = uni__domain_sample(&domain, 1); /* what rounding could make of it */
+    assert_string_equal(uni_value_as_string(last, ""), "d");
+    uni_value_free(last);
     uni_value_free(mark);
 }
 

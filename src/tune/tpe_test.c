@@ -175,12 +175,35 @@ static void replays(void **state)
     end(&second);
 }
 
+/* An option that a searcher does not have is a mistake, not a wish that is ignored. */
+static void unknown_options(void **state)
+{
+    static const char *const cases[][2] = {
+        { "{\"type\": \"random\", \"n_initial\": 3}", "n_initial" },
+        { "{\"type\": \"tpe\", \"n_intial_points\": 3}", "n_intial_points" },
+        { "{\"type\": \"bayes\"}", "bayes" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        search s = { 0 };
+        uni_error err = { 0 };
+        assert_int_equal(uni_json_read(&s.space, "{}", 2, &err), 0);
+        assert_int_equal(uni_json_read(&s.options, cases[i][0], strlen(cases[i][0]), &err), 0);
+        uni__search_setting setting = {
+            .options = s.options, .space = s.space, .total = -1, .sign = 1
+        };
+        assert_true(uni__searcher_new(&s.searcher, &setting, &err) < 0);
+        assert_non_null(strstr(err.message, cases[i][1]));
+        end(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(learns_the_branch),
         cmocka_unit_test(lists_and_bare_domains),
         cmocka_unit_test(what_diverges_is_bad),
+        cmocka_unit_test(unknown_options),
         cmocka_unit_test(replays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -417,6 +417,62 @@ static void groups_of_workers(uni_program *program)
     uni_tuner_free(tuner);
 }
 
+typedef struct visited {
+    int64_t count, last_trial, last_iteration;
+} visited;
+
+static int visit(void *context, int64_t trial, int64_t iteration, const uni_value *metrics,
+                 uni_error *err)
+{
+    visited *seen = context;
+    if (seen->last_trial == trial && iteration != seen->last_iteration + 1)
+        return uni_error_set(err, UNI_EFORMAT, "iteration %lld of trial %lld", (long long)iteration,
+                             (long long)trial);
+    *seen = (visited){ seen->count + 1, trial, iteration };
+    return uni_dict_get(metrics, "loss") ? 0 : uni_error_set(err, UNI_EFORMAT, "no loss");
+}
+
+/* What another process finds of an experiment that has ended. */
+static void read_back(uni_program *program)
+{
+    uni_error err = { 0 };
+    uni_tune_results *read = NULL;
+    visited seen = { 0, -1, 0 };
+    uni_tuner *tuner = tune_fitted(
+        program, "{\"function\": \"square\", \"name\": \"found\", \"space\": {\"x\": "
+                 "{\"$grid_search\": [2, 1, 0]}, \"epochs\": 4, \"save\": true}, \"metric\": "
+                 "\"loss\", \"mode\": \"min\", \"max_concurrent\": 1}");
+    const char *dir = uni_tune_info_of(uni_tuner_results(tuner))->dir;
+    CHECK_OK(uni_tune_results_open(&read, dir, NULL, &err), &err);
+    CHECK(uni_tune_info_of(read)->num_trials == 3);
+    CHECK_OK(uni_tune_reports(read, visit, &seen, &err), &err);
+    CHECK(seen.count == 12);
+    for (int64_t i = 0; i < 3; i++) {
+        char *trial = uni_trial_dir(read, i), *best = uni_trial_checkpoint(read, i, true),
+             *last = uni_trial_checkpoint(read, i, false), id[64], path[4096];
+        char text[4096] = "";
+        snprintf(id, sizeof id, "/trial_%05d\"", (int)i);
+        snprintf(path, sizeof path, "%s/run.json", trial);
+        FILE *file = fopen(path, "r");
+        CHECK(file && fread(text, 1, sizeof text - 1, file) > 0);
+        fclose(file);
+        CHECK_CONTAINS(text, id);
+        CHECK(uni_trial_info_of(read, i)->status == UNI_TRIAL_TERMINATED);
+        CHECK(uni_trial_info_of(read, i)->iterations == 4);
+        CHECK(best && last && strncmp(best, trial, strlen(trial)) == 0);
+        free(trial);
+        free(best);
+        free(last);
+    }
+    /* There is no such trial. */
+    CHECK(uni_trial_info_of(read, 3)->config == NULL &&
+          uni_trial_info_of(read, -1)->metrics == NULL);
+    CHECK(isnan(uni_trial_value(read, 3, "loss", "min", UNI_SCOPE_LAST)));
+    CHECK(uni_trial_checkpoint(read, 3, true) == NULL);
+    uni_tune_results_free(read);
+    uni_tuner_free(tuner);
+}
+
 const scenario scenarios[] = { { "grid_is_crossed", grid_is_crossed },
                                { "every_domain", every_domain },
                                { "bad_input", bad_input },
@@ -430,4 +486,5 @@ const scenario scenarios[] = { { "grid_is_crossed", grid_is_crossed },
                                { "second_tuner_is_refused", second_tuner_is_refused },
                                { "full_disk", full_disk },
                                { "groups_of_workers", groups_of_workers },
+                               { "read_back", read_back },
                                { NULL, NULL } };
