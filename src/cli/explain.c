@@ -83,7 +83,8 @@ static void print_place(const cli_terminal *terminal, const uni_value *cause)
     uni__text_free(&where);
 }
 
-static void print_checkpoint(const cli_terminal *terminal, const uni_run *run)
+/* Returns whether there is one to resume from. */
+static bool print_checkpoint(const cli_terminal *terminal, const uni_run *run)
 {
     const char *latest =
         uni_dict_get_string(uni_run_info_of(run)->description, "latest_checkpoint", NULL);
@@ -112,7 +113,9 @@ static void print_checkpoint(const cli_terminal *terminal, const uni_run *run)
                  "none: a resumed run starts over (`unisono report --checkpoint DIR`, or "
                  "--checkpoint-every for a fit of the engine, saves progress)");
     fact(terminal, "checkpoint", text);
+    bool has = uni_list_size(all) > 0 || step >= 0 || latest != NULL;
     uni_value_free(all);
+    return has;
 }
 
 static void print_command_line(const cli_terminal *terminal, const char *line, const char *what)
@@ -124,20 +127,12 @@ static void print_command_line(const cli_terminal *terminal, const char *line, c
             what, cli_end(terminal, CLI_DIM));
 }
 
-static bool has_checkpoint(const uni_run *run)
-{
-    uni_value *all = cli_checkpoints(run);
-    bool has = uni_list_size(all) > 0 || cli_step_checkpoint(run) >= 0 ||
-               uni_dict_get_string(uni_run_info_of(run)->description, "latest_checkpoint", NULL);
-    uni_value_free(all);
-    return has;
-}
-
-static void print_next(const cli_terminal *terminal, const uni_run *run, const uni_value *cause)
+/* anew: there is no checkpoint, so a resumed run starts over. */
+static void print_next(const cli_terminal *terminal, const uni_run *run, const uni_value *cause,
+                       bool anew)
 {
     const char *advice = cli_cause_advice(cause);
     uni__text line = { 0 };
-    bool anew = !has_checkpoint(run);
     if (anew && strcmp(uni_dict_get_string(cause, "class", ""), "preempted") == 0)
         advice = "It has no checkpoint yet: a resumed run starts over.";
     fprintf(terminal->out, "\n  %sWhat to do%s\n", cli_begin(terminal, CLI_BOLD),
@@ -288,9 +283,9 @@ static void print_cause(const cli_terminal *terminal, uni_run *run, const uni_va
     }
     print_earlier(terminal, run);
     print_members(terminal, run);
-    print_checkpoint(terminal, run);
+    bool has_checkpoint = print_checkpoint(terminal, run);
     print_log_tail(terminal, cause, max_log_lines);
-    print_next(terminal, run, cause);
+    print_next(terminal, run, cause, !has_checkpoint);
 }
 
 /* run.json of a killed controller has no cause: being killed is the cause. */
@@ -413,8 +408,8 @@ void cli_explain(const cli_terminal *terminal, uni_run *run, size_t max_log_line
         fact(terminal, "reason", text);
         print_earlier(terminal, run);
         print_members(terminal, run);
-        print_checkpoint(terminal, run);
-        print_next(terminal, run, NULL);
+        bool has_checkpoint = print_checkpoint(terminal, run);
+        print_next(terminal, run, NULL, !has_checkpoint);
     }
     uni_value_free(cause);
 }

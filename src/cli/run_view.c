@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "cli/format.h"
 #include "cli/run_view.h"
+#include "train/shared.h"
 
 int cli_status_style(uni_run_status status)
 {
@@ -289,7 +290,7 @@ uni_value *cli_checkpoints(const uni_run *run)
 
 int64_t cli_step_checkpoint(const uni_run *run)
 {
-    char *dir = uni__path_join(uni_run_info_of(run)->dir, ".steps", NULL);
+    char *dir = uni__path_join(uni_run_info_of(run)->dir, UNI__STEPS_NAME, NULL);
     uni_checkpoint *newest = NULL;
     int64_t iteration = -1;
     if (dir && uni__path_is_dir(dir) && uni_checkpoint_open_latest(&newest, dir, NULL) == 0)

@@ -190,14 +190,15 @@ static void print_checkpoints(cli_context *context, const uni_run *run,
         cli_table_cell(table, CLI_DIM, "%s", metrics.data ? metrics.data : "");
         uni__text_free(&metrics);
     }
+    int64_t step = cli_step_checkpoint(run);
     fputc('\n', context->out.out);
     if (uni_list_size(checkpoints))
         cli_table_print(table, &context->out, 2);
-    else if (cli_step_checkpoint(run) < 0)
+    else if (step < 0)
         fprintf(context->out.out, "  No checkpoints.\n");
-    if (cli_step_checkpoint(run) >= 0)
+    if (step >= 0)
         fprintf(context->out.out, "  One of a step after iteration %lld, to resume from.\n",
-                (long long)cli_step_checkpoint(run));
+                (long long)step);
     if (hidden)
         fprintf(context->out.out, "  %zu older checkpoints not shown (--all shows them)\n", hidden);
     cli_table_free(table);

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "train/hosts_internal.h"
+#include "train/shared.h"
 
 #define SURVIVOR_MS 20
 #define COMPLETE_NS 1000000000ull /* for the reports that a checkpoint still waits for */
@@ -443,10 +444,10 @@ void uni__run_resume_known(uni__run *run, const char *path, int fd, int64_t iter
     char message[512];
     snprintf(message, sizeof message, "restart %d%s%.400s", run->attempt.number,
              fd >= 0 || from[0] ? " from " : " from the beginning",
-             fd >= 0                    ? "the checkpoint in memory"
-             : strstr(from, "/.steps/") ? "the checkpoint of a step"
-             : from[0]                  ? (name ? name + 1 : from)
-                                        : "");
+             fd >= 0                                 ? "the checkpoint in memory"
+             : strstr(from, "/" UNI__STEPS_NAME "/") ? "the checkpoint of a step"
+             : from[0]                               ? (name ? name + 1 : from)
+                                                     : "");
     event.message = message;
     if (run->sinks)
         uni__sink_runner_event(run->sinks, &event);

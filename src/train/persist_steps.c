@@ -11,15 +11,14 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "train/persist.h"
-
-#define STEPS_NAME ".steps"
+#include "train/shared.h"
 
 int uni__steps_store(uni__persist *persist, uni__store **out, uni_error *err)
 {
     static const uni_checkpoint_policy newest = { .num_to_keep = 1 };
     int status = 0;
     if (!persist->steps) {
-        char *dir = uni__path_join(persist->run->places.dir, STEPS_NAME, NULL);
+        char *dir = uni__path_join(persist->run->places.dir, UNI__STEPS_NAME, NULL);
         status =
             dir ? uni__store_open(&persist->steps,
                                   &(uni__store_options){ .run_dir = dir, .policy = &newest }, err)
@@ -32,7 +31,7 @@ int uni__steps_store(uni__persist *persist, uni__store **out, uni_error *err)
 
 uni_checkpoint *uni__steps_newest(uni__persist *persist)
 {
-    char *dir = uni__path_join(persist->run->places.dir, STEPS_NAME, NULL);
+    char *dir = uni__path_join(persist->run->places.dir, UNI__STEPS_NAME, NULL);
     uni_checkpoint *newest = NULL;
     uni__store *store = NULL;
     uni_error err = { 0 };
@@ -47,7 +46,7 @@ uni_checkpoint *uni__steps_newest(uni__persist *persist)
 
 void uni__steps_end(uni__persist *persist, bool keep)
 {
-    char *dir = uni__path_join(persist->run->places.dir, STEPS_NAME, NULL);
+    char *dir = uni__path_join(persist->run->places.dir, UNI__STEPS_NAME, NULL);
     uni_error err = { 0 };
     if (persist->steps)
         uni__store_close(persist->steps, true);

@@ -34,7 +34,7 @@ static const struct {
 } parts[] = {
     { "run.json", false },     { "journal.jsonl", false }, { "results.jsonl", false },
     { "progress.csv", false }, { "tune.jsonl", false },    { "logs", true },
-    { "checkpoints", true },   { ".recovery", true },      { ".steps", true },
+    { "checkpoints", true },   { ".recovery", true },      { UNI__STEPS_NAME, true },
     { ".staging", true },
 };
 

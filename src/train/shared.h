@@ -71,6 +71,8 @@ UNI__SHARED void uni__session_caught_up(uni_session *session, int64_t reports);
 UNI__SHARED UNI_MUST_USE int uni__session_meet(uni_comm **out, uint32_t *number,
                                                uni_session *session, uint32_t after,
                                                uni_error *err);
+/* The store of the checkpoints of steps, in the run directory. */
+#define UNI__STEPS_NAME ".steps"
 /* Checkpoints of steps. How often the run wants them (0: not by steps, not by time); hand one in,
  * on one rank; the controller wants all ranks to stop after a step; this rank has. */
 UNI__SHARED int64_t uni__session_every_steps(const uni_session *session);
