@@ -82,9 +82,9 @@ static const cli_option run_options[] = {
     { NULL, "set", 's', CLI_LIST, AT(set), "KEY=VALUE", NULL, NULL, NULL,
       "set one key of the config; dots reach into dictionaries (model.lr=0.1); the value is JSON, "
       "otherwise text" },
-    { NULL, "sink", 0, CLI_LIST, AT(sink), "LIST", "csv", NULL, "csv|json|print|tensorboard|mlflow",
-      "where reports go in addition to results.jsonl: csv, json, print, tensorboard, mlflow or "
-      "none, separated by commas" },
+    { NULL, "sink", 0, CLI_LIST, AT(sink), "LIST", "csv", NULL, CLI_SINKS,
+      "where reports go in addition to results.jsonl: one or more of " CLI_SINKS
+      ", separated by commas, or none" },
 
     { "Failures", "max-failures", 'f', CLI_INT, AT(max_failures), "N", "3", NULL, NULL,
       "restart the group from the last complete checkpoint up to N times; 0: never, -1: without "

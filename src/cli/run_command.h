@@ -50,6 +50,9 @@ int cli_config_set(uni_value *config, const char *word, uni_error *err) UNI_MUST
 int cli_run_as_ray(const cli_parsed *parsed, const cli_option *options,
                    uni_error *err) UNI_MUST_USE;
 
+/* The sinks that --sink can name; run_output.c makes them. */
+#define CLI_SINKS "csv|json|print|tensorboard|mlflow"
+
 /* Sinks and the workers' output. */
 #define CLI_MAX_SINKS 8
 typedef struct run_output {

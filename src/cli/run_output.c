@@ -85,7 +85,7 @@ static bool same_terminal(void)
 
 static int add_sink(run_output *out, const char *name, uni_error *err)
 {
-    static const char names[] = "csv|json|print|tensorboard|mlflow|none";
+    static const char names[] = CLI_SINKS "|none";
     char nearest[64];
     uni_sink **sink = &out->sinks[out->num_sinks];
     if (strcmp(name, "none") == 0 || name[0] == '\0')

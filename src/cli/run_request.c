@@ -13,6 +13,7 @@
 #include "cli/format.h"
 #include "cli/requeue.h"
 #include "cli/run_command.h"
+#include "cli/suggest.h"
 #include "train/hosts_join.h"
 #include "train/run_reader.h"
 #include "train/variables.h"
@@ -221,15 +222,15 @@ static void remember_hosts(run_request *out, const cli_parsed *parsed)
  * created anew. */
 static void remember_sinks(run_request *out, const uni_value *options)
 {
-    static const char *const known[] = { "csv", "json", "print", "tensorboard", "mlflow" };
     const uni_value *names = uni_dict_get(options, "sinks");
     if (!names)
         return;
-    for (size_t i = 0; i < uni_list_size(names); i++)
-        for (size_t k = 0; k < sizeof known / sizeof known[0]; k++)
-            if (strcmp(uni_value_as_string(uni_list_get(names, i), ""), known[k]) == 0)
-                uni__text_add_format(&out->remembered_sinks, "%s%s",
-                                     out->remembered_sinks.size ? "," : "", known[k]);
+    for (size_t i = 0; i < uni_list_size(names); i++) {
+        const char *name = uni_value_as_string(uni_list_get(names, i), "");
+        if (cli_is_one_of(name, CLI_SINKS))
+            uni__text_add_format(&out->remembered_sinks, "%s%s",
+                                 out->remembered_sinks.size ? "," : "", name);
+    }
     out->sink = out->remembered_sinks.size ? out->remembered_sinks.data : "none";
 }
 

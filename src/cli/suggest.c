@@ -7,6 +7,18 @@
 
 #define LONGEST 63
 
+bool cli_is_one_of(const char *word, const char *names)
+{
+    size_t length = strlen(word);
+    for (const char *at = names; *at;) {
+        size_t width = strcspn(at, "|");
+        if (width == length && strncmp(at, word, width) == 0)
+            return true;
+        at += width + (at[width] == '|');
+    }
+    return false;
+}
+
 bool cli_suggest_of(const char *word, const char *names, char *out, size_t size)
 {
     size_t length = strlen(word);

@@ -7,5 +7,7 @@
 
 /* The closest of names ("a|b|c") to word, if it is close enough to be a typo or an abbreviation. */
 bool cli_suggest_of(const char *word, const char *names, char *out, size_t size);
+/* Whether the word is one of "csv|json|...". */
+bool cli_is_one_of(const char *word, const char *names);
 
 #endif
