@@ -146,6 +146,9 @@ static void test_distance(void **state)
     assert_string_equal(nearest, "completion");
     assert_true(cli_suggest_of("comp", "run|completion", nearest, sizeof nearest));
     assert_false(cli_suggest_of("xyzzy", "run|show", nearest, sizeof nearest));
+    assert_true(cli_is_one_of("run", "run|show") && cli_is_one_of("show", "run|show"));
+    assert_false(cli_is_one_of("ru", "run|show") || cli_is_one_of("runs", "run|show"));
+    assert_false(cli_is_one_of("run|show", "run|show") || cli_is_one_of("", "run|show"));
     assert_false(cli_suggest_of("q", "ls", nearest, sizeof nearest));
 }
 
