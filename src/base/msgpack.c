@@ -300,20 +300,3 @@ int uni__cursor_next(uni__cursor *cursor, uni__token *token, uni_error *err)
         return take_bytes(cursor, token, UNI_TYPE_STRING, 1, tag & 31, err);
     return next_tagged(cursor, token, tag, err);
 }
-
-int uni__cursor_skip(uni__cursor *cursor, uni_error *err)
-{
-    /* No recursion: it is enough to know how many values are still to come. The number cannot
-     * overflow, because every count was checked against the bytes left. */
-    uint64_t left = 1;
-    while (left > 0) {
-        uni__token token;
-        UNI_TRY(uni__cursor_next(cursor, &token, err));
-        left--;
-        if (token.type == UNI_TYPE_LIST)
-            left += token.size;
-        else if (token.type == UNI_TYPE_DICT)
-            left += 2 * (uint64_t)token.size;
-    }
-    return 0;
-}

@@ -54,8 +54,6 @@ typedef struct uni__token {
  * not msgpack (including ext types and unsigned numbers above INT64_MAX) or lengths beyond the
  * end. */
 int uni__cursor_next(uni__cursor *cursor, uni__token *token, uni_error *err) UNI_MUST_USE;
-/* Skips one whole value. */
-int uni__cursor_skip(uni__cursor *cursor, uni_error *err) UNI_MUST_USE;
 int uni__cursor_read_value(uni__cursor *cursor, uni_value **out, uni_error *err) UNI_MUST_USE;
 /* Appends one value as JSON text. Non-finite numbers become null; `nonfinite`, if not NULL, gets
  * "path":"NaN" members, comma-separated, with dotted paths from this value on (uni_value_path finds

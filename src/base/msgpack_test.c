@@ -102,9 +102,8 @@ static void lengths_at_every_edge(void **state)
                                                     UNI_TYPE_DICT };
             assert_int_equal(token.type, types[kind]);
             assert_int_equal(token.size, n);
-            cursor.at = packer.data;
-            assert_ok(uni__cursor_skip(&cursor, &failure));
-            assert_ptr_equal(cursor.at, cursor.end);
+            /* What is left are the items, a byte each. */
+            assert_int_equal(cursor.end - cursor.at, kind < 2 ? 0 : kind == 2 ? n : 2 * n);
             uni__packer_free(&packer);
         }
     }
@@ -180,8 +179,6 @@ static void every_truncation_is_refused(void **state)
         assert_int_equal(read_exact(&back, data, cut), UNI_EFORMAT);
         assert_null(back);
         assert_true(failure.message[0] != 0);
-        uni__cursor cursor = { data, data + cut };
-        assert_int_equal(uni__cursor_skip(&cursor, NULL), UNI_EFORMAT);
     }
     free(data);
     uni_value_free(value);

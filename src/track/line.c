@@ -72,7 +72,6 @@ static bool exact_double(uint64_t digits, int exponent, double *out)
     return true;
 }
 #else
-#define HAVE_EXACT_DOUBLE 0
 static bool exact_double(uint64_t digits, int exponent, double *out)
 {
     (void)digits, (void)exponent, (void)out;
