@@ -15,6 +15,7 @@
 
 #include "cli/requeue.h"
 #include "cli/run_command.h"
+#include "cli/stand_in.h"
 #include "train/hosts_join.h"
 
 #define AT(field) offsetof(run_values, field)
@@ -237,12 +238,14 @@ static int call_run(cli_context *context, const cli_parsed *parsed)
     int code = UNI_EXIT_OK;
     if (values->verbose)
         uni_log_level_set(UNI_LOG_DEBUG);
+    bool foreign = !values->dry_run &&
+                   (!cli_given(parsed, "launcher") || strcmp(values->launcher, "local") != 0);
     /* `mpirun unisono run`: rank 0 is the controller, the others lend it their slots. */
-    if (uni__hosts_foreign_rank() > 0 && !values->dry_run &&
-        (!cli_given(parsed, "launcher") || strcmp(values->launcher, "local") != 0)) {
+    if (foreign && uni__hosts_foreign_rank() > 0)
         return uni__hosts_join_foreign(values->storage, &err) < 0 ? not_started(context, &err)
                                                                   : UNI_EXIT_INTERNAL;
-    }
+    if (foreign && uni__hosts_in_mpirun() && cli_stand_in(&err) < 0)
+        return not_started(context, &err);
     if (cli_run_request(&request, parsed, &err) < 0)
         code = not_started(context, &err);
     else if (request.done)

@@ -426,7 +426,7 @@ void uni__launcher_daemon_find(uni__launcher_daemon *out)
 {
     uni__process process = { 0 };
     int pid = getppid();
-    *out = (uni__launcher_daemon){ .pid = pid > 1 ? pid : 0, .is_parent = true };
+    *out = (uni__launcher_daemon){ .pid = pid > 1 ? pid : 0, .parent = pid, .is_parent = true };
     name_of(pid, out->name, sizeof out->name);
     for (int level = 0; level < DAEMON_LEVELS && pid > 1; level++, pid = process.parent) {
         char name[32];
@@ -436,6 +436,7 @@ void uni__launcher_daemon_find(uni__launcher_daemon *out)
         if (!is_daemon(name))
             continue;
         *out = (uni__launcher_daemon){ .pid = pid,
+                                       .parent = out->parent,
                                        .is_parent = level == 0,
                                        .start_time = process.start_time,
                                        .home_port = home_port_of(pid) };
@@ -476,6 +477,8 @@ static bool is_connected(int pid, const char *file, int port)
 
 bool uni__launcher_daemon_is_cut(const uni__launcher_daemon *daemon)
 {
+    if (uni__launcher_daemon_is_gone(daemon))
+        return !daemon->is_parent && getppid() != daemon->parent;
     return daemon->pid != 0 && daemon->home_port != 0 &&
            !is_connected(daemon->pid, "tcp", daemon->home_port) &&
            !is_connected(daemon->pid, "tcp6", daemon->home_port);

@@ -68,6 +68,7 @@ bool uni__launched_look(uni__launched *out);
  * also through a shell; without one, the parent. */
 typedef struct uni__launcher_daemon {
     int pid; /* 0: not known */
+    int parent; /* of this process, when it was found */
     bool is_parent;
     uint64_t start_time;
     int home_port; /* of the launcher, where the daemon is connected to; 0: not known */
@@ -77,7 +78,8 @@ void uni__launcher_daemon_find(uni__launcher_daemon *out);
 /* It has ended since. */
 bool uni__launcher_daemon_is_gone(const uni__launcher_daemon *daemon);
 /* It has lost its connection to the launcher: mpirun was killed. The daemon then ends its
- * processes with the same signals as when mpirun asks it to. */
+ * processes with the same signals as when mpirun asks it to, and itself. A daemon that is gone with
+ * the process between it and this one did so: one that is killed ends nothing. */
 bool uni__launcher_daemon_is_cut(const uni__launcher_daemon *daemon);
 
 #endif

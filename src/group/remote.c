@@ -122,6 +122,8 @@ static void lose_host(uni__group *group, uni__remote_host *host, const char *why
     }
     if (!host->hello)
         return; /* an agent tries all our addresses and keeps the fastest */
+    if (uni__remote_explains_signal(group))
+        return;
     snprintf(sentence, sizeof sentence, "host %.100s (%.60s; rank %.120s) is lost: %.160s",
              host->name[0] ? host->name : "?", host->address, ranks[0] ? ranks : "none yet", why);
     if (!uni__remote_excuses(group, host, sentence))

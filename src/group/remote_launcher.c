@@ -123,7 +123,8 @@ void uni__remote_orphaned(uni__group *group, uni__remote_host *host, const char 
 static void check_own_daemon(uni__group *group)
 {
     uni__remote *remote = group->remote;
-    if (!remote->foreign || !remote->placed || !uni__launcher_daemon_is_gone(&remote->daemon))
+    if (!remote->foreign || !remote->placed || !uni__launcher_daemon_is_gone(&remote->daemon) ||
+        uni__remote_explains_signal(group))
         return;
     remote->daemon.pid = 0; /* said once */
     lose_daemon(group, remote->daemon.name, remote->ranks[0].host->name);

@@ -28,6 +28,13 @@ int uni__hosts_foreign_rank(void)
     return uni__launched_look(&launched) && launched.size > 1 ? launched.rank : -1;
 }
 
+bool uni__hosts_in_mpirun(void)
+{
+    uni__launched launched;
+    return uni__launched_look(&launched) && launched.size > 1 &&
+           strcmp(launched.launcher, "mpi") == 0;
+}
+
 /* A user that could write it could send us to a controller of its own. */
 static int read_join(const char *path, char join[UNI__JOIN_MAX], uni_error *err)
 {

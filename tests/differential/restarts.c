@@ -1,7 +1,7 @@
 /*
  * restarts.c - the net for restarts, its native part (restarts.h): every kind of callback, checkpoint policy, order of data and strategy, killed at every epoch and at
  * every moment of it, and at random steps; then two ranks at once, and again while it recovers. RESTARTS_ONLY=WORDS runs the kinds whose name has these words, all cases of
- * them. Otherwise one case in SAMPLE of every kind is run, another one with another RESTARTS_SEED; RESTARTS_ALL=1 runs all (./test --soak). The last line counts the cases. RESTARTS_KEEP=DIRECTORY keeps the runs that fail; restarts_watch.c adds what their processes wait for.
+ * them. Otherwise one case in SAMPLE of every kind is run, another one with another RESTARTS_SEED; RESTARTS_ALL=1 runs all (./test --soak). RESTARTS_PART=I/N runs every Nth kind from the Ith on (0 is the first). The last line counts the cases. RESTARTS_KEEP=DIRECTORY keeps the runs that fail; restarts_watch.c adds what their processes wait for.
  */
 #include <sys/stat.h>
 
@@ -41,7 +41,8 @@ static const char *const moment_names[] = {
 
 static const char *words, *kept;
 static unsigned sample = 1, chosen = 1; /* one case in `sample`; `chosen`: RESTARTS_SEED */
-static int cases, failures, kinds;
+static int part, parts = 1; /* RESTARTS_PART */
+static int cases, failures, kinds, met;
 
 /* ---- one run ---- */
 
@@ -227,7 +228,7 @@ static void run_kind(uni_program *program, const kind *one, unsigned seed)
 {
     int lives, before = failures;
     unsigned first = seed;
-    if (words && !strstr(one->name, words))
+    if ((words && !strstr(one->name, words)) || met++ % parts != part)
         return;
     kinds++;
     uni_trainer *trainer = scenario_trainer(
@@ -431,6 +432,9 @@ static void all_kinds(uni_program *program)
     words = getenv("RESTARTS_ONLY");
     kept = getenv("RESTARTS_KEEP");
     chosen = getenv("RESTARTS_SEED") ? (unsigned)atoi(getenv("RESTARTS_SEED")) : 1;
+    const char *share = getenv("RESTARTS_PART");
+    CHECK(!share ||
+          (sscanf(share, "%d/%d", &part, &parts) == 2 && parts > 0 && part >= 0 && part < parts));
     sample = words || getenv("RESTARTS_ALL") ? 1 : SAMPLE;
     if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
         setenv("TMPDIR", "/dev/shm", 1); /* thousands of runs need no disk */

@@ -552,26 +552,47 @@ class Foreign(Hosts):
                 shutil.rmtree(path)
 
     def test_killed_mpirun(self):
-        """mpirun itself, the parent of every orted: the run names it, and does not stay "running"."""
-        for hosts, wrapper in (("a:1,b:1", ()), ("a:2,b:2", ("sh", "-c", '"$@"; exit $?', "sh"))):
-            name = "mpirun%d" % len(wrapper)
+        """mpirun itself, the parent of every orted: the run names it, and does not stay "running". Also when the controller gets no CPU
+        until orted has killed all that it started and has ended."""
+        for hosts, wrapper, held in (("a:1,b:1", (), False), ("a:2,b:2", ("sh", "-c", '"$@"; exit $?', "sh"), False), ("a:1,b:1", (), True),
+                                     ("a:2,b:2", ("sh", "-c", '"$@"; exit $?', "sh"), True)):
+            name = "mpirun%d%d" % (len(wrapper), held)
             process = self.net.start("mpirun", "--allow-run-as-root", "--host", hosts, "-x", "UNISONO_RESULTS", "-x", "UNISONO_PLUGINS", "-x",
                                      "UNISONO_AGENT", "-x", "UNISONO_HOST_AGENT", *wrapper, COMMAND, "run", "--name", name, "--", WORKER,
                                      "pause=20", "steps=1000")
             self.workers(name)
-            os.kill(next(pid for pid in self.net.pids("k") if comm_of(pid) == "mpirun"), signal.SIGKILL)
-            finish(process)
-            self.assertEqual(self.net.left_behind(), [])
             run = Run(self.net.storage, name)
-            # orted kills the controller soon: it may be before run.json, but not before the journal is written. The command knows both.
+            controller = run.about()["controller"]["pid"]
+            if held:
+                os.kill(controller, signal.SIGSTOP)
+            os.kill(next(pid for pid in self.net.pids("k") if comm_of(pid) == "mpirun"), signal.SIGKILL)
+            if held:
+                self.wait_for(lambda: "orted" not in [comm_of(pid) for pid in self.net.pids("a")])
+                os.kill(controller, signal.SIGCONT)
+            finish(process)
+            self.assertEqual(self.net.left_behind(20), [])
+            # orted kills what it has started within a second: that is not the controller, which writes everything in its own time.
+            self.assertEqual((run.about()["status"], run.about()["exit_code"]), ("failed", 123))
             shown = json.loads(self.net.run(COMMAND, "show", "--json", name)[1])
-            self.assertEqual((shown["status"], run.about().get("exit_code", 123)), ("failed", 123))
+            self.assertEqual(shown["status"], "failed")
             cause = run.events("cause")[0]["cause"]
             self.assertEqual(cause["class"], "launcher", cause)
             self.assertIn("the launcher (mpirun) has ended or was killed", cause["message"])
         for host in self.net.names:
             for path in glob.glob(os.path.join(self.net.base, "tmp_" + host, "ompi.*")):
                 shutil.rmtree(path)
+
+    def test_mpirun_is_told_to_stop(self):
+        """Its user's SIGTERM stops the run: every rank at the same step, with its checkpoint, and a run that can be resumed."""
+        process = self.net.start("mpirun", "--allow-run-as-root", "--host", "a:1,b:1", "-x", "UNISONO_RESULTS", "-x", "UNISONO_PLUGINS", "-x",
+                                 "UNISONO_AGENT", "-x", "UNISONO_HOST_AGENT", COMMAND, "run", "--name", "told", "--", WORKER, "pause=20",
+                                 "steps=1000")
+        self.workers("told")
+        os.kill(next(pid for pid in self.net.pids("k") if comm_of(pid) == "mpirun"), signal.SIGTERM)
+        finish(process)
+        self.assertEqual(self.net.left_behind(20), [])
+        run = Run(self.net.storage, "told")
+        self.assertEqual((run.about()["status"], run.about()["exit_code"]), ("stopped", 75), run.events("cause"))
 
     def test_no_restart(self):
         code, out = self.mpirun("ends", "die=2", "pause=10")
