@@ -42,6 +42,20 @@ class Memory(unittest.TestCase):
         out = ds.map_batches(lambda frame_: frame_.assign(d=frame_["a"] * 2), batch_format="pandas")
         self.assertEqual([row["d"] for row in out.take_all()], [2, 4, 6])
 
+    @unittest.skipUnless(pandas, "needs pandas")
+    def test_text_in_data_frames(self):
+        """The frame that pandas makes of the same strings, whatever it keeps them in."""
+        names = ["caf\udce9", "caf\xe9"]  # a path that is not UTF-8
+        for texts in (["x", None, "y\xe9", "", "a\0b"], [None, None], ["only"], names):
+            ds = data.from_items([{"text": text, "n": number} for number, text in enumerate(texts)])
+            column = pandas.Series(texts, dtype=object) if texts is names else numpy.array(texts, dtype=object)
+            wanted = pandas.DataFrame({"text": column, "n": range(len(texts))})
+            for got in (ds.to_pandas(), next(iter(ds.iter_batches(batch_size=None, batch_format="pandas")))):
+                pandas.testing.assert_frame_equal(got, wanted)
+            if len(texts) > 2:
+                part = next(iter(ds.limit(4).iter_batches(batch_size=2, batch_format="pandas")))
+                pandas.testing.assert_frame_equal(part, wanted[:2])
+
     def test_items_and_objects(self):
         self.assertEqual(data.from_items([3, 4]).take_all(), [{"item": 3}, {"item": 4}])
         rows = data.from_items([(1, "a"), (2, "b")])

@@ -131,6 +131,14 @@ def _numbers(values: Any, valid: Any) -> Any:
     return pyarrow.Array.from_buffers(flat.type, len(column), [_valid(valid)], children=[flat.flatten()])
 
 
+def texts(rows: int, kind: str, values: Any, offsets: Any, valid: Any) -> Any:
+    """A column of strings or of bytes, shared."""
+    import pyarrow
+
+    buffers = [_valid(valid), pyarrow.py_buffer(offsets), pyarrow.py_buffer(values)]
+    return pyarrow.Array.from_buffers(pyarrow.large_string() if kind == "string" else pyarrow.large_binary(), rows, buffers)
+
+
 def to_arrow(table: Table) -> Any:
     """A pyarrow table; numbers and text are shared."""
     import pyarrow
@@ -146,7 +154,5 @@ def to_arrow(table: Table) -> Any:
         elif kind == "object":
             raise TypeError("column %r holds Python objects, which Arrow cannot: make dictionaries of them first, with map or map_batches" % name)
         else:
-            type_ = pyarrow.large_string() if kind == "string" else pyarrow.large_binary()
-            buffers = [_valid(valid), pyarrow.py_buffer(offsets), pyarrow.py_buffer(values)]
-            columns[name] = pyarrow.Array.from_buffers(type_, table.num_rows, buffers)
+            columns[name] = texts(table.num_rows, kind, values, offsets, valid)
     return pyarrow.table(columns)

@@ -1,6 +1,7 @@
 """Tables as people want them: dictionaries of NumPy arrays, pandas, rows, and any Python objects. (pyarrow is in _arrow.py, the other direction in _incoming.py.)
 
-Numbers are shared, never copied. Text becomes object arrays of str or bytes.
+Numbers are shared, never copied. Text becomes object arrays of str or bytes; in a data frame it is shared, too, where pandas keeps its strings in Arrow's
+buffers (from pandas 3 on, with pyarrow).
 """
 
 from __future__ import annotations
@@ -30,10 +31,7 @@ def _lists(values: numpy.ndarray, offsets: numpy.ndarray) -> numpy.ndarray:
 
 
 def _texts(table: Table, index: int) -> numpy.ndarray:
-    texts = table.texts(index)
-    out = numpy.empty(len(texts), dtype=object)
-    out[:] = texts
-    return out
+    return numpy.fromiter(table.texts(index), dtype=object, count=table.num_rows)
 
 
 def _unpickled(table: Table, index: int) -> list:
@@ -64,28 +62,47 @@ def _missing(column: numpy.ndarray, valid: numpy.ndarray) -> numpy.ndarray:
     return column
 
 
+def _column(table: Table, index: int, column: tuple) -> numpy.ndarray:
+    """column: what columns() says of the one with this number."""
+    _, kind, values, offsets, valid = column
+    if kind in ("string", "binary", "object"):
+        return _objects(table, index) if kind == "object" else _texts(table, index)
+    out = array(values) if kind == "number" else _lists(array(values), array(offsets))
+    return out if valid is None else _missing(out, array(valid))
+
+
 def to_numpy(table: Table) -> dict[str, numpy.ndarray]:
     """A dictionary of arrays."""
-    out = {}
-    for index, (name, kind, values, offsets, valid) in enumerate(table.columns()):
-        if kind == "number":
-            column = array(values)
-        elif kind == "list":
-            column = _lists(array(values), array(offsets))
-        else:
-            out[name] = _objects(table, index) if kind == "object" else _texts(table, index)
-            continue
-        out[name] = column if valid is None else _missing(column, array(valid))
-    return out
+    return {column[0]: _column(table, index, column) for index, column in enumerate(table.columns())}
+
+
+def _shared_text(dtype: Any, table: Table, index: int, column: tuple) -> Any:
+    """A column of strings as pandas keeps it, without a str for each. A column without any is objects; so is one with strings that are not UTF-8 (paths), which pandas's
+    own strings refuse."""
+    import pandas
+    import pyarrow
+
+    from unisono.data._arrow import texts
+
+    out = texts(table.num_rows, *column[1:])
+    try:
+        out.validate(full=True)
+    except pyarrow.ArrowInvalid:
+        return pandas.Series(_texts(table, index), dtype=object)
+    return dtype.__from_arrow__(out) if out.null_count < table.num_rows else _texts(table, index)
 
 
 def to_pandas(table: Table) -> Any:
     """A data frame; tensors become columns of arrays."""
     import pandas
 
-    columns = {}
-    for name, column in to_numpy(table).items():
-        columns[name] = column if column.ndim == 1 else list(column)
+    dtype = pandas.Series([""]).dtype  # of text: with pandas 3 and pyarrow, strings in Arrow's buffers
+    shares = getattr(dtype, "storage", "") == "pyarrow"
+    columns: dict[str, Any] = {}
+    for index, described in enumerate(table.columns()):
+        is_shared = shares and described[1] == "string"
+        column = _shared_text(dtype, table, index, described) if is_shared else _column(table, index, described)
+        columns[described[0]] = column if column.ndim == 1 else list(column)
     return pandas.DataFrame(columns, copy=False)
 
 
