@@ -355,7 +355,7 @@ strict_class({"double_checkpoint": Refused(False, "a backup is written whole or 
 strict_class({"epsilon": Refused(None, "it is called min_delta")})(ReduceLROnPlateau)
 strict_class()(LearningRateScheduler)
 strict_class({"write_graph": Refused(True, "the graph is always written"), "write_images": Refused(False, "weights are not written as images"),
-              "profile_batch": Refused(0, "use fit's own times: unisono.keras writes no profile", (None, False)),
+              "profile_batch": Refused(0, "use fit's own times: unisono.keras writes no profile", (False,)),
               "write_steps_per_second": Refused(False, "the progress bar shows it"), "embeddings_freq": Refused(0, "embeddings are not written"),
               "embeddings_metadata": Refused(None, "embeddings are not written")})(TensorBoard)
 strict_class()(CSVLogger)
