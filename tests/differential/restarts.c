@@ -431,8 +431,8 @@ static void all_kinds(uni_program *program)
 {
     words = getenv("RESTARTS_ONLY");
     kept = getenv("RESTARTS_KEEP");
-    chosen = getenv("RESTARTS_SEED") ? (unsigned)atoi(getenv("RESTARTS_SEED")) : 1;
-    const char *share = getenv("RESTARTS_PART");
+    const char *drawn = getenv("RESTARTS_SEED"), *share = getenv("RESTARTS_PART");
+    chosen = drawn ? (unsigned)atoi(drawn) : 1;
     CHECK(!share ||
           (sscanf(share, "%d/%d", &part, &parts) == 2 && parts > 0 && part >= 0 && part < parts));
     sample = words || getenv("RESTARTS_ALL") ? 1 : SAMPLE;
