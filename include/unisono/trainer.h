@@ -162,6 +162,9 @@ typedef struct uni_trainer_options {
     bool fresh_workers;
     /* Bytes per rank's log file; default 64 MiB; older lines go to rank_N.log.1 */
     uint64_t log_cap;
+    /* What carries collectives between hosts: "ucx" or "mpi"; default UNISONO_TRANSPORT, otherwise
+     * mpi (docs/hosts.md) */
+    const char *transport;
 } uni_trainer_options;
 
 /* ---- trainer ---- */

@@ -76,9 +76,9 @@ static const char *find_python(const char *folder, char *out, size_t size)
 
 static int check(const cli_parsed *parsed, const cli_option *options, uni_error *err)
 {
-    static const char *const allowed[] = { "as-ray",      "launcher", "hosts",
-                                           "interface",   "encrypt",  "no-seal",
-                                           "secret-file", "storage",  NULL };
+    static const char *const allowed[] = { "as-ray",    "launcher", "hosts",       "interface",
+                                           "encrypt",   "no-seal",  "secret-file", "storage",
+                                           "transport", NULL };
     if (parsed->num_args < 1 || cli_given(parsed, "num-workers") || cli_given(parsed, "backend"))
         return uni_error_set(err, UNI_EINVAL,
                              "--as-ray takes a script and its arguments; the script itself sets "
@@ -119,6 +119,8 @@ int cli_run_as_ray(const cli_parsed *parsed, const cli_option *options, uni_erro
         setenv("UNISONO_HOSTS", values->hosts, 1);
     if (values->interface)
         setenv("UNISONO_INTERFACE", values->interface, 1);
+    if (values->transport)
+        setenv("UNISONO_TRANSPORT", values->transport, 1);
     if (values->encrypt)
         setenv("UNISONO_ENCRYPT", "1", 1);
     if (values->no_seal)

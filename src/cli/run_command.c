@@ -58,8 +58,12 @@ static const cli_option run_options[] = {
     { NULL, "interface", 0, CLI_STRING, AT(interface), "NAME", NULL, NULL, NULL,
       "where other hosts reach this machine: an interface, an address, or a subnet such as "
       "10.1.0.0/16 (default: probed)" },
+    { NULL, "transport", 0, CLI_STRING, AT(transport), "NAME", NULL, NULL, NULL,
+      "what carries the engine's collectives between hosts: ucx or mpi (default: "
+      "$UNISONO_TRANSPORT, "
+      "otherwise mpi)" },
     { NULL, "encrypt", 0, CLI_FLAG, AT(encrypt), NULL, NULL, NULL, NULL,
-      "encrypt all traffic between hosts, including gradients over MPI; refuse backends whose own "
+      "encrypt all traffic between hosts, including gradients; refuse backends whose own "
       "connections cannot be encrypted" },
     { NULL, "no-seal", 0, CLI_FLAG, AT(no_seal), NULL, NULL, NULL, NULL,
       "do not encrypt messages between this machine and the hosts; they are still authenticated" },

@@ -18,7 +18,7 @@ typedef struct run_values {
     const char *env_file;
     const char *hosts, *interface;
     bool encrypt, no_seal;
-    const char *secret_file;
+    const char *secret_file, *transport;
     long long min_workers;
     long long num_workers, servers, evaluators, max_failures;
     double cpus, memory, address_space, time_limit, progress_timeout, grace, log_cap;

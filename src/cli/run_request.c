@@ -208,6 +208,8 @@ static void remember_hosts(run_request *out, const cli_parsed *parsed)
         out->trainer.hosts = uni_dict_get_string(options, "hosts", NULL);
     if (!cli_given(parsed, "interface"))
         out->trainer.interface = uni_dict_get_string(options, "interface", NULL);
+    if (!cli_given(parsed, "transport"))
+        out->trainer.transport = uni_dict_get_string(options, "transport", NULL);
     if (!cli_given(parsed, "encrypt"))
         out->trainer.encrypt = uni_dict_get_bool(options, "encrypt", false);
     if (!cli_given(parsed, "no-seal"))
@@ -405,6 +407,7 @@ int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
     UNI_TRY(check_numbers(values, err));
     warn_visible(values);
     out->trainer = (uni_trainer_options){
+        .size = sizeof out->trainer,
         .num_workers = (int)values->num_workers,
         .servers = (int)values->servers,
         .evaluators = (int)values->evaluators,
@@ -412,6 +415,7 @@ int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
         .launcher = values->launcher,
         .hosts = values->hosts,
         .interface = values->interface,
+        .transport = values->transport,
         .encrypt = values->encrypt,
         .no_seal = values->no_seal,
         .secret_file = values->secret_file,

@@ -48,6 +48,8 @@ typedef struct uni__rendezvous {
     const _Atomic uint32_t *abort_word;
     /* Optional: 32 bytes, the same on all ranks. Seals the data sent between hosts. */
     const uint8_t *data_key;
+    /* Optional: this host's address in the network to use. */
+    const char *address;
 } uni__rendezvous;
 
 /* Opens a communicator for this rank. Waits until all ranks have opened theirs, at most
@@ -64,18 +66,29 @@ int uni__comm_open_mpi(uni_comm **out, const uni__rendezvous *peers,
                        const uni_comm_options *options, const char *family,
                        uni_error *err) UNI_MUST_USE;
 
-/* Over several hosts with several ranks each: shared memory inside a host, MPI between the hosts
- * (hosts/hosts.c). locals: the ranks of this host, ascending. */
-int uni__comm_open_hosts(uni_comm **out, const uni__rendezvous *peers, const int *locals,
-                         int num_locals, const uni_comm_options *options, const char *family,
-                         uni_error *err) UNI_MUST_USE;
-
 /* Over UCX: the ranks need no launcher, only the rendezvous, which carries their addresses. A dead
  * peer is an error that names it; the process continues, and the survivors may open another
  * communicator. epoch: unique among all communicators that the same processes ever open. */
 int uni__comm_open_ucx(uni_comm **out, const uni__rendezvous *peers,
                        const uni_comm_options *options, uint32_t epoch, int open_timeout_ms,
                        uni_error *err) UNI_MUST_USE;
+
+/* Whether our plug-in for UCX can be opened on this host. */
+bool uni__comm_has_ucx(void);
+
+/* What goes between hosts. */
+typedef struct uni__between {
+    bool ucx; /* otherwise MPI */
+    const char *family; /* of MPI, or NULL */
+    uint32_t epoch; /* for UCX */
+    int open_timeout_ms; /* for UCX; 0: 60 s */
+} uni__between;
+
+/* Over several hosts with several ranks each: shared memory inside a host, UCX or MPI between the
+ * hosts (hosts/hosts.c). locals: the ranks of this host, ascending. */
+int uni__comm_open_hosts(uni_comm **out, const uni__rendezvous *peers, const int *locals,
+                         int num_locals, const uni_comm_options *options,
+                         const uni__between *between, uni_error *err) UNI_MUST_USE;
 
 /* The communicator owns the rendezvous' context from now on: frees it when it is closed. */
 void uni__comm_take_peers(uni_comm *comm, void (*release)(void *context));

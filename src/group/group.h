@@ -167,6 +167,7 @@ typedef struct uni__rank_place {
     int port; /* held for the rank on its host */
     double cpus, memory; /* of the host; memory in bytes, 0: not known */
     bool shares_storage;
+    bool ucx; /* it has our plug-in for it */
 } uni__rank_place;
 
 /* false when ranks have no hosts of their own. */

@@ -446,7 +446,8 @@ bool uni__group_place(uni__group *group, int rank, uni__rank_place *out)
                               .port = remote->ranks[rank].port,
                               .cpus = host->cpus,
                               .memory = host->memory,
-                              .shares_storage = host->shares_storage };
+                              .shares_storage = host->shares_storage,
+                              .ucx = host->ucx };
     for (int i = 0; i < remote->num_hosts; i++)
         out->num_nodes += remote->hosts[i]->hello;
     return true;

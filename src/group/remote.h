@@ -22,7 +22,8 @@
 enum uni__remote_frame {
     UNI__REMOTE_PULSE = 1, /* both ways, empty */
     /* agent -> controller */
-    UNI__REMOTE_HELLO, /* {"host", "ranks": [..], "ports": [..], "cpus", "memory"} */
+    /* {"host", "ranks": [..], "ports": [..], "cpus", "memory", "ucx": it has the plug-in} */
+    UNI__REMOTE_HELLO,
     /* {"shared": bool, "scratch": a directory of its own, or "", "program": [hashes]} */
     UNI__REMOTE_PROBED,
     UNI__REMOTE_SPAWNED, /* i32 pid */

@@ -19,6 +19,7 @@ typedef struct uni__remote_host {
     double cpus, memory;
     uni_value *program; /* hashes, or NULL */
     bool hello, probed, shares_storage, silent, all_dead;
+    bool ucx; /* it has our plug-in for it */
     bool signalled; /* the launcher has told its processes to end */
 } uni__remote_host;
 

@@ -54,6 +54,7 @@ static void take_hello(uni__group *group, uni__remote_host *host, const uni_valu
     double cpus = uni_dict_get_float(hello, "cpus", 1);
     host->cpus = cpus >= 0 && cpus <= MAX_CPUS ? cpus : 1; /* it becomes a number of threads */
     host->memory = uni_dict_get_float(hello, "memory", 0);
+    host->ucx = uni_dict_get_bool(hello, "ucx", false);
     host->num_ranks = (int)uni_list_size(ranks);
     for (int i = 0; i < host->num_ranks; i++) {
         int rank = (int)uni_value_as_int(uni_list_get(ranks, (size_t)i), -1);

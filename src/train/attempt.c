@@ -181,7 +181,7 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
     char address[48];
     int status =
         uni__state_add_to_order(order, start->state, start->data_states, rank, run->num_workers);
-    status |= uni__hosts_add_seal(trainer, order);
+    status |= uni__hosts_add_links(trainer, view.remote ? place->address : NULL, order);
     if (asked->attachment)
         status |= uni_dict_take(order, "attachment", uni_value_copy(asked->attachment));
     if (asked->datasets)

@@ -76,6 +76,20 @@ static int check_room(uni__hosts *hosts, uni_trainer *trainer, const uni_trainer
     return 0;
 }
 
+static int read_transport(uni__hosts *hosts, const char *name, uni_error *err)
+{
+    if (!name || strcmp(name, "auto") == 0)
+        hosts->wanted = UNI__TRANSPORT_ANY;
+    else if (strcmp(name, "ucx") == 0)
+        hosts->wanted = UNI__TRANSPORT_UCX;
+    else if (strcmp(name, "mpi") == 0)
+        hosts->wanted = UNI__TRANSPORT_MPI;
+    else
+        return uni_error_set(err, UNI_EINVAL,
+                             "unknown transport \"%.60s\": there are auto, ucx and mpi", name);
+    return 0;
+}
+
 static int choose_addresses(uni__hosts *hosts, uni_error *err)
 {
     bool all_local = hosts->foreign ? hosts->launched.local_size == hosts->launched.size : true;
@@ -107,6 +121,7 @@ int uni__hosts_new(uni_trainer *trainer, const uni_trainer_options *asked, uni_e
                              "inside mpirun or srun the hosts are theirs: leave --hosts out");
     UNI_TRY_GOTO(list_hosts(hosts, asked, err), done);
     UNI_TRY_GOTO(check_room(hosts, trainer, asked, err), done);
+    UNI_TRY_GOTO(read_transport(hosts, asked->transport, err), done);
     UNI_TRY_GOTO(uni__hosts_check_seal(trainer, err), done);
     UNI_TRY_GOTO(uni__find_helper("unisono-host", "UNISONO_HOST_AGENT", hosts->agent,
                                   sizeof hosts->agent, err),
@@ -147,6 +162,10 @@ int uni__hosts_describe(const uni_trainer *trainer, uni_value *out)
     }
     if (hosts->interface)
         status |= uni_dict_take(out, "interface", uni_value_string(hosts->interface));
+    if (hosts->wanted != UNI__TRANSPORT_ANY)
+        status |=
+            uni_dict_take(out, "transport",
+                          uni_value_string(hosts->wanted == UNI__TRANSPORT_UCX ? "ucx" : "mpi"));
     if (hosts->encrypt)
         status |= uni_dict_take(out, "encrypt", uni_value_bool(true));
     if (!hosts->seal)

@@ -130,8 +130,12 @@ void uni__hosts_placed(void *context)
     remove_tokens(run);
     run->trainer->hosts->was_placed = true;
     run->trainer->hosts->failed_launches = 0;
-    uni__hosts_say_readable(run, say_hosts(run));
-    status = check_memory(run, &err);
+    int nodes = say_hosts(run);
+    status = uni__hosts_choose_transport(run, &err);
+    if (status == 0) {
+        uni__hosts_say_readable(run, nodes);
+        status = check_memory(run, &err);
+    }
     if (status == 0)
         status = uni__hosts_check_program(run, &err);
     if (status == 0)

@@ -18,6 +18,9 @@
 
 struct uni__hosts {
     bool slurm, foreign, encrypt, seal;
+    /* Between hosts; decided when all have connected. */
+    enum { UNI__TRANSPORT_ANY, UNI__TRANSPORT_UCX, UNI__TRANSPORT_MPI } wanted;
+    bool ucx;
     uni__launched launched; /* foreign: our rank there */
     uni__host_slots *list;
     int num_hosts, min_workers;
@@ -50,8 +53,10 @@ int uni__hosts_launch(uni__run *run, uni_error *err) UNI_MUST_USE;
 /* hosts_seal.c. Refuses options that contradict each other, and with encrypt backends whose
  * connections cannot be sealed. */
 int uni__hosts_check_seal(const uni_trainer *trainer, uni_error *err) UNI_MUST_USE;
-/* For a worker's order: how it protects what it sends to other hosts itself. */
-int uni__hosts_add_seal(const uni_trainer *trainer, uni_value *order);
+/* For a worker's order: how it reaches ranks on other hosts, and protects what it sends there. */
+int uni__hosts_add_links(const uni_trainer *trainer, const char *address, uni_value *order);
+/* When all hosts are there: what carries collectives between them. */
+int uni__hosts_choose_transport(uni__run *run, uni_error *err) UNI_MUST_USE;
 /* Before workers start: says once what others in the network can read. num_hosts: that are
  * used. */
 void uni__hosts_say_readable(uni__run *run, int num_hosts);

@@ -44,11 +44,31 @@ int uni__hosts_check_seal(const uni_trainer *trainer, uni_error *err)
     return 0;
 }
 
-int uni__hosts_add_seal(const uni_trainer *trainer, uni_value *order)
+int uni__hosts_choose_transport(uni__run *run, uni_error *err)
+{
+    uni__hosts *hosts = run->trainer->hosts;
+    uni__rank_place place;
+    const char *without = NULL;
+    for (int r = 0; r < run->num_workers && !without; r++)
+        if (uni__group_place(run->group, r, &place) && !place.ucx)
+            without = place.host;
+    hosts->ucx = hosts->wanted == UNI__TRANSPORT_UCX;
+    if (!hosts->ucx || !without)
+        return 0;
+    return uni_error_set(err, UNI_EUNSUPPORTED,
+                         "the transport ucx: host %.100s does not have libunisono-ucx.so (Debian: "
+                         "libucx-dev, and build unisono again), or choose the transport mpi",
+                         without);
+}
+
+int uni__hosts_add_links(const uni_trainer *trainer, const char *address, uni_value *order)
 {
     const uni__hosts *hosts = trainer->hosts;
     if (!hosts)
         return 0;
+    if (uni_dict_take(order, "ucx", uni_value_bool(hosts->ucx)) < 0 ||
+        uni_dict_take(order, "address", uni_value_string(address ? address : "")) < 0)
+        return UNI_ENOMEM;
     int status =
         uni_dict_take(order, "data_key", uni_value_bytes(hosts->data_key, sizeof hosts->data_key));
     return status | uni_dict_take(order, "seals", uni_value_bool(hosts->encrypt));
@@ -71,7 +91,8 @@ void uni__hosts_say_readable(uni__run *run, int num_hosts)
     else if (hosts->encrypt && !native)
         snprintf(data, sizeof data, "connections that the program makes itself");
     else if (!hosts->encrypt)
-        snprintf(data, sizeof data, "gradients that MPI carries (--encrypt seals them)%s",
+        snprintf(data, sizeof data, "gradients that %s carries (--encrypt seals them)%s",
+                 hosts->ucx ? "UCX" : "MPI",
                  native ? "" : " and connections that the program makes itself");
     if (!hosts->seal)
         uni__run_tell(run, UNI_EVENT_WARNING, -1,

@@ -19,6 +19,7 @@
 typedef struct meeting {
     uni_session *session;
     uint32_t group;
+    bool ucx; /* between hosts; otherwise MPI */
 } meeting;
 
 #define LOOK_MS 20
@@ -110,19 +111,33 @@ static const uni__rendezvous_vtable session_vtable = { .name = "session",
                                                        .alive = alive,
                                                        .abort_reason = alarm_reason };
 
-static int open_transport(uni_comm **out, uni_session *session, const uni__rendezvous *peers,
-                          const uni_comm_options *options, int open_timeout_ms, uni_error *err)
+/* Communicators of one group are opened in the same order by all its ranks, so they count alike. */
+static uint32_t next_epoch(uni_session *session, uint32_t group)
+{
+    if (session->epoch_group != group)
+        session->epochs = 0;
+    session->epoch_group = group;
+    return group << 16 | (++session->epochs & 0xffff);
+}
+
+static int open_transport(uni_comm **out, uni_session *session, const meeting *it,
+                          const uni__rendezvous *peers, const uni_comm_options *options,
+                          int open_timeout_ms, uni_error *err)
 {
     if (session->nodes <= 1)
         return uni__comm_open_shm(out, peers, options, open_timeout_ms, err);
-    if (session->nodes == session->size)
-        return uni__comm_open_mpi(out, peers, options, NULL, err);
-    return uni__comm_open_hosts(out, peers, session->locals, session->local_size, options, NULL,
-                                err);
+    uni__between between = { .ucx = it->ucx, .open_timeout_ms = open_timeout_ms };
+    if (it->ucx)
+        between.epoch = next_epoch(session, it->group);
+    if (session->nodes < session->size)
+        return uni__comm_open_hosts(out, peers, session->locals, session->local_size, options,
+                                    &between, err);
+    return it->ucx ? uni__comm_open_ucx(out, peers, options, between.epoch, open_timeout_ms, err)
+                   : uni__comm_open_mpi(out, peers, options, NULL, err);
 }
 
 /* open_timeout_ms 0: the default. */
-static int open_group(uni_comm **out, uni_session *session, uint32_t group,
+static int open_group(uni_comm **out, uni_session *session, uint32_t group, bool ucx,
                       const uni_comm_options *options, int open_timeout_ms, uni_error *err)
 {
     uni_comm_options with_records = *options;
@@ -140,14 +155,15 @@ static int open_group(uni_comm **out, uni_session *session, uint32_t group,
         free(records);
         return uni_error_set(err, UNI_ENOMEM, "no memory for a communicator");
     }
-    *it = (meeting){ session, group };
+    *it = (meeting){ session, group, ucx };
     uni__rendezvous peers = { .vtable = &session_vtable,
                               .context = it,
                               .rank = session->rank,
                               .size = session->size,
                               .abort_word = &session->page->alarm,
-                              .data_key = session->seals ? session->data_key : NULL };
-    int status = open_transport(out, session, &peers, &with_records, open_timeout_ms, err);
+                              .data_key = session->seals ? session->data_key : NULL,
+                              .address = session->address[0] ? session->address : NULL };
+    int status = open_transport(out, session, it, &peers, &with_records, open_timeout_ms, err);
     if (status < 0)
         free(it);
     else
@@ -158,6 +174,12 @@ static int open_group(uni_comm **out, uni_session *session, uint32_t group,
 
 int uni_session_comm(uni_comm **out, uni_session *session, const uni_comm_options *options,
                      uni_error *err)
+{
+    return uni__session_comm_over(out, session, session->ucx, options, err);
+}
+
+int uni__session_comm_over(uni_comm **out, uni_session *session, bool ucx,
+                           const uni_comm_options *options, uni_error *err)
 {
     *out = NULL;
     UNI__OPTIONS(uni_comm_options, options, record_dir, err);
@@ -171,7 +193,7 @@ int uni_session_comm(uni_comm **out, uni_session *session, const uni_comm_option
                              "rank %d replaces one that died, and cannot enter the communicator "
                              "that the others have opened",
                              session->rank);
-    return open_group(out, session, session->group, options, 0, err);
+    return open_group(out, session, session->group, ucx, options, 0, err);
 }
 
 /* ---- groups in which a rank can be replaced ---- */
@@ -232,7 +254,7 @@ int uni__session_meet(uni_comm **out, uint32_t *number, uni_session *session, ui
     for (;;) {
         UNI_TRY(wait_for_group(session, after, number, err));
         /* The wait ends when the group changes, or the attempt. */
-        int status = open_group(out, session, *number, &options, INT_MAX, err);
+        int status = open_group(out, session, *number, session->ucx, &options, INT_MAX, err);
         if (status != UNI_EWORKER && status != UNI_EPEER)
             return status;
         after = *number;

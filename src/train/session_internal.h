@@ -37,6 +37,10 @@ struct uni_session {
     bool seals; /* what goes to other hosts */
     bool has_key; /* over several hosts */
     uint8_t data_key[UNI_SESSION_SECRET_BYTES];
+    bool ucx; /* carries what goes to other hosts; otherwise MPI */
+    char address[64]; /* of this host, towards the controller; "": not known */
+    /* Communicators opened over UCX in that group. */
+    uint32_t epoch_group, epochs;
     char role[16];
     uni_value *config;
     uni_value *attachment;

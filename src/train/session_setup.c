@@ -221,6 +221,10 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
     session->seals = session->has_key && uni_dict_get_bool(order, "seals", false);
     if (session->has_key)
         memcpy(session->data_key, key, sizeof session->data_key);
+    session->ucx = uni_dict_get_bool(order, "ucx", false);
+    snprintf(session->address, sizeof session->address, "%s",
+             uni_dict_get_string(order, "address", ""));
+    session->epoch_group = session->epochs = 0;
     session->lockstep = uni_dict_get_bool(order, "lockstep", false);
     session->detailed = uni_dict_get_bool(order, "detailed", false);
     session->trial = uni_dict_get_bool(order, "trial", false);

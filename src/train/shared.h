@@ -52,6 +52,10 @@ UNI__SHARED UNI_MUST_USE int uni__session_receive(uni_session *session, const ch
 /* The controller has given up this attempt, or is gone: stop waiting for other ranks. why gets a
  * sentence. */
 UNI__SHARED bool uni__session_is_over(uni_session *session, char *why, size_t why_size);
+/* As uni_session_comm, over UCX or over MPI between hosts, whatever the run chose. */
+UNI__SHARED UNI_MUST_USE int uni__session_comm_over(uni_comm **out, uni_session *session, bool ucx,
+                                                    const uni_comm_options *options,
+                                                    uni_error *err);
 /* Ranks of one host can be replaced one by one while the others keep training (train/replace.c),
  * unless the train function has opened a communicator of its own. */
 UNI__SHARED bool uni__session_is_elastic(const uni_session *session);

@@ -281,6 +281,8 @@ int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *a
         trainer->options.hosts = given("UNISONO_HOSTS", NULL);
     if (!asked->interface)
         trainer->options.interface = given("UNISONO_INTERFACE", NULL);
+    if (!asked->transport)
+        trainer->options.transport = given("UNISONO_TRANSPORT", NULL);
     if (!asked->secret_file)
         trainer->options.secret_file = given("UNISONO_SECRET_FILE", NULL);
     trainer->options.encrypt |= strcmp(given("UNISONO_ENCRYPT", "0"), "0") != 0;
@@ -288,14 +290,16 @@ int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *a
     uni__host_look(&trainer->host);
     bool local = strcmp(trainer->options.launcher, "local") == 0;
     if (local && (asked->hosts || asked->interface || asked->encrypt || asked->no_seal ||
-                  asked->secret_file || asked->min_workers))
+                  asked->secret_file || asked->min_workers || asked->transport))
         return uni_error_set(err, UNI_EINVAL,
-                             "hosts, interface, encrypt, no_seal, secret_file and min_workers are "
-                             "for the launchers mpi and slurm; this one is local");
+                             "hosts, interface, transport, encrypt, no_seal, secret_file and "
+                             "min_workers are for the launchers mpi and slurm; this one is "
+                             "local");
     if (!local)
         UNI_TRY(uni__hosts_new(trainer, &trainer->options, err));
     /* trainer->hosts has copies. */
     trainer->options.hosts = trainer->options.interface = trainer->options.secret_file = NULL;
+    trainer->options.transport = NULL;
     fill_defaults(&trainer->options);
     if (local)
         UNI_TRY(check_resources(trainer, err));

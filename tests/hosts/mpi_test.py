@@ -17,6 +17,8 @@ import unittest
 from network import COMMAND, CONTRACT, EXAMPLES, WEIGHTS, WORKER, Network, Run, comm_of, describe, finish, has_mpich, why_not
 
 SKIP = why_not()
+# What carries collectives between hosts: the classes below run over each (meson.build).
+TRANSPORT = os.environ.get("UNISONO_TRANSPORT", "mpi")
 
 
 class Hosts(unittest.TestCase):
@@ -85,7 +87,7 @@ class Short(Hosts):
     def test_two_hosts(self):
         code, out = self.net.unisono("plain", "--hosts", "a:1,b:1", "-v", "--", WORKER)
         run = self.good("plain", code, out)
-        self.assertIn("transport mpi", run.log(1))
+        self.assertIn("transport " + TRANSPORT, run.log(1))
         self.assertEqual([worker["host"] for worker in run.about()["workers"]], ["a", "b"])
         self.assertIn("2 hosts connected to " + self.net.address("k"), out)
         self.assertEqual(len(glob.glob(run.dir + "/checkpoints/checkpoint_*")), 20)
@@ -160,6 +162,20 @@ class Ended(Hosts):
         finally:
             process.terminate()
             finish(process)
+
+
+class Gone(Hosts):
+    """Over UCX a rank that ends is no secret: the others are told at once, and go on to their own end."""
+
+    def test_left_alone(self):
+        for way, words in ((0, "has closed its communicator"), (1, "is gone"), (2, "is gone")):
+            for hosts, leaves in (("a:1,b:1", 1), ("a:2,b:2", 2)):  # in both, the first rank of the second host
+                name = "gone%d%d" % (way, leaves)
+                begun = time.monotonic()
+                code, out = self.net.unisono(name, "--hosts", hosts, "--max-failures", "0", "--", WORKER, "leave=%d" % leaves, "way=%d" % way, "at=3")
+                self.assertEqual(code, 1, out)
+                self.assertLess(time.monotonic() - begun, 8)
+                self.assertRegex(Run(self.net.storage, name).log(0), r"EPEER: .*all_reduce #\d+: rank 1 %s" % words)
 
 
 class Faults(Hosts):
@@ -325,7 +341,7 @@ class Faults(Hosts):
         run = self.good("data", code, out, steps=60)
         self.assertLess(run.events("cause")[0]["time"] - begun[0], 12)
         self.assertEqual(run.about()["attempt"], 2)
-        self.assertIn("drops what MPI sends", run.log(0) + run.log(1))
+        self.assertIn("drops what %s sends" % TRANSPORT.upper(), run.log(0) + run.log(1))
 
     def test_hosts_apart_from_the_beginning(self):
         """A firewall between the hosts, of which the controller and mpirun notice nothing: MPI cannot even begin."""
@@ -828,7 +844,7 @@ class Contract(Hosts):
     """The collectives' contract over hosts: each transport, even and uneven hosts."""
 
     def test_all(self):
-        for hosts, transport in (("a:1,b:1", "mpi"), ("a:2,b:2", "hosts"), ("a:2,b:1", "hosts"), ("a:3", "shm")):
+        for hosts, transport in (("a:1,b:1", TRANSPORT), ("a:2,b:2", "hosts"), ("a:2,b:1", "hosts"), ("a:3", "shm")):
             name = "contract_" + hosts.replace(":", "").replace(",", "")
             code, out = self.net.unisono(name, "--hosts", hosts, "-f", "0", "--", CONTRACT, "session")
             self.assertEqual(code, 0, out)

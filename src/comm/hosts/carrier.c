@@ -280,18 +280,25 @@ void uni__carrier_last_words(uni_comm *world, const uni_comm_request *outer,
     mpi->plugin->abandon();
 }
 
+static const char *carrier_name(const mpi_state *mpi)
+{
+    return mpi->plugin->survives ? "UCX" : "MPI";
+}
+
 /* Do all ranks reach the collective, and does it progress once they have? */
 static int look_at_collective(uni_comm_request *request, uint64_t now, uni_error *err)
 {
     uni_comm *comm = request->comm;
     mpi_state *mpi = comm->state;
+    char reason[300];
     UNI_TRY(tell_what_is_called(request, &request->watch, now, err));
-    if (uni__stall_found(&mpi->stall, request, mpi->plugin->progress(request->handle), now))
-        return give_up(request, UNI_EPEER, err,
-                       "all ranks are in it or past it, and nothing moved for some seconds: the "
-                       "network between the hosts drops what MPI sends (a firewall, a port, a "
-                       "route)");
-    return 0;
+    if (!uni__stall_found(&mpi->stall, request, mpi->plugin->progress(request->handle), now))
+        return 0;
+    snprintf(reason, sizeof reason,
+             "all ranks are in it or past it, and nothing moved for some seconds: the network "
+             "between the hosts drops what %s sends (a firewall, a port, a route)",
+             carrier_name(mpi));
+    return give_up(request, UNI_EPEER, err, reason);
 }
 
 static int look_at_messages(uni_comm_request *request, uint64_t now, uni_error *err)
@@ -304,9 +311,9 @@ static int look_at_messages(uni_comm_request *request, uint64_t now, uni_error *
     const uni__stall_pair *pair = &mpi->stall.pairs[rank];
     snprintf(reason, sizeof reason,
              "rank %d still waits for message #%llu of rank %d, which was sent %.1f s ago: the "
-             "network between the hosts drops what MPI sends (a firewall, a port, a route)",
+             "network between the hosts drops what %s sends (a firewall, a port, a route)",
              rank, (unsigned long long)pair->wanted, request->comm->rank,
-             (double)(now - pair->sent_ns) * 1e-9);
+             (double)(now - pair->sent_ns) * 1e-9, carrier_name(mpi));
     return give_up(request, UNI_EPEER, err, reason);
 }
 
@@ -414,8 +421,8 @@ static void mpi_close(uni_comm *comm)
     }
 static const uni__transport mpi_transport = TRANSPORT("mpi"), ucx_transport = TRANSPORT("ucx");
 
-int uni__comm_split(uni_comm **out, uni_comm *world, int color, const uni__rendezvous *peers,
-                    const uni_comm_options *options, uni_error *err)
+int uni__comm_split(uni_comm **out, uni_comm *world, int color, const int *members, int count,
+                    const uni__rendezvous *peers, const uni_comm_options *options, uni_error *err)
 {
     mpi_state *all = world->state, *mpi = calloc(1, sizeof *mpi);
     uni__rendezvous mine = *peers;
@@ -424,13 +431,16 @@ int uni__comm_split(uni_comm **out, uni_comm *world, int color, const uni__rende
     if (!mpi)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a communicator");
     mpi->plugin = all->plugin;
-    mpi->stall.key = "stalled.leaders";
-    mpi->stall.pair_key = "missed.leaders";
-    int status = all->plugin->split(all->state, color, &mpi->state, &mine.rank, &mine.size, why);
+    snprintf(mpi->keys[0], sizeof mpi->keys[0], "%s.leaders", all->stall.key);
+    snprintf(mpi->keys[1], sizeof mpi->keys[1], "%s.leaders", all->stall.pair_key);
+    mpi->stall.key = mpi->keys[0];
+    mpi->stall.pair_key = mpi->keys[1];
+    int status = all->plugin->split(all->state, color, members, count, &mpi->state, &mine.rank,
+                                    &mine.size, why);
     if (status < 0)
-        uni_error_set(err, status, "MPI's world cannot be split by hosts: %s", why);
+        uni_error_set(err, status, "the ranks cannot be split by hosts: %s", why);
     else if (mpi->state)
-        status = uni__comm_new(out, &mine, options, &mpi_transport, err);
+        status = uni__comm_new(out, &mine, options, world->transport, err);
     if (*out)
         (*out)->state = mpi;
     else
@@ -446,7 +456,7 @@ typedef struct greeting {
     bool told;
     /* All ranks before this one are known to have arrived. */
     int next;
-    const char *key;
+    const char *key, *carrier;
 } greeting;
 
 static bool all_have_come(greeting *it)
@@ -485,8 +495,8 @@ static int look_at_greeting(greeting *it, uint64_t now, char *why)
         return 0;
     snprintf(why, UNI__WHY_SIZE,
              "all %d ranks have come, but do not reach each other: the network between the hosts "
-             "drops what MPI sends (a firewall, a port, a route, another interface)",
-             world->size);
+             "drops what %s sends (a firewall, a port, a route, another interface)",
+             world->size, it->carrier);
     return UNI_EPEER;
 }
 
@@ -496,6 +506,7 @@ static int greet(mpi_state *mpi, const uni__rendezvous *world, char *why)
     greeting it = { .world = world,
                     .begun = now,
                     .looked = now,
+                    .carrier = carrier_name(mpi),
                     .key = mpi->keys[2][0] ? mpi->keys[2] : "greets.world" };
     for (int done = 0;;) {
         UNI_TRY(mpi->plugin->meet(mpi->state, &done, why));

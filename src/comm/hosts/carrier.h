@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UNI__CARRIER_VERSION 9u
+#define UNI__CARRIER_VERSION 10u
 #define UNI__MPI_PLUGIN_SYMBOL "uni__mpi_plugin_get"
 #define UNI__WHY_SIZE 512
 #define UNI__NOTE_SIZE 480
@@ -56,11 +56,11 @@ typedef struct uni__carrier_note {
 
 /* The place a sealed message belongs to; it cannot be opened anywhere else. */
 typedef struct uni__seal_place {
-    /* The communicator; the kind as in uni__call, 0 for a note. */
-    uint32_t comm, kind;
+    uint64_t comm; /* the communicator */
     int32_t from, to; /* to: -1 for all */
     /* The number of the call, and of the message within it. */
     uint64_t number, part;
+    uint64_t kind; /* as in uni__call, 0 for a note */
 } uni__seal_place;
 
 /* The library's functions that seal what MPI carries (seal.c). */
@@ -94,8 +94,9 @@ typedef struct uni__carrier {
      * world. No other call is allowed before that. */
     int (*meet)(void *state, int *done, char *why);
     /* Collective over `state`: ranks with the same color (from 0) get a communicator. With color -1
-     * *out is NULL. `state` must outlive it. */
-    int (*split)(void *state, int color, void **out, int *rank, int *size, char *why);
+     * *out is NULL. members: those `count` ranks, ascending. `state` must outlive it. */
+    int (*split)(void *state, int color, const int *members, int count, void **out, int *rank,
+                 int *size, char *why);
     int (*start)(void *state, const uni__carrier_call *call, void **handle, char *why);
     /* Sets *done when the call is complete, which also frees the handle. UNI_EMISMATCH: `differs`
      * has the rank and its call. */

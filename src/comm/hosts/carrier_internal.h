@@ -21,11 +21,12 @@ int uni__comm_open_carrier(uni_comm **out, const uni__carrier *carrier, void *st
                            const uni__rendezvous *peers, const uni_comm_options *options,
                            uni_error *err) UNI_MUST_USE;
 
-/* Collective over `world` (a communicator over MPI, which must outlive it): one communicator for
- * all ranks with the same color; *out is NULL for color -1. Fills in the rank and size of
- * `peers`. */
-int uni__comm_split(uni_comm **out, uni_comm *world, int color, const uni__rendezvous *peers,
-                    const uni_comm_options *options, uni_error *err) UNI_MUST_USE;
+/* Collective over `world` (a communicator over a carrier, which must outlive it): one communicator
+ * for all ranks with the same color, the `count` members; *out is NULL for color -1. Fills in the
+ * rank and size of `peers`. */
+int uni__comm_split(uni_comm **out, uni_comm *world, int color, const int *members, int count,
+                    const uni__rendezvous *peers, const uni_comm_options *options,
+                    uni_error *err) UNI_MUST_USE;
 
 /* For a call over hosts that waits in a communicator without some of the ranks: announces the call
  * to the whole world, and reads the calls of the others. Never waits. */

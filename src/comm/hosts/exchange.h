@@ -34,7 +34,7 @@ typedef struct uni__wire {
     int (*post)(void *context, const uni__round *round, uni__round_slot *slot);
     int (*test)(void *context, uni__round_slot *slot, int *done); /* both are complete */
     const uni__seal *seal; /* NULL: the exchange does not seal */
-    uint32_t id; /* of the communicator, for sealing */
+    uint64_t id; /* of the communicator, for sealing */
     int rank, size;
     int one_host; /* all ranks are on it */
     int no_memory; /* the code for out of memory */

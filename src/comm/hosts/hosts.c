@@ -1,12 +1,12 @@
 /*
- * hosts.c - the transport "hosts": shared memory inside a host, MPI between the hosts.
+ * hosts.c - the transport "hosts": shared memory inside a host, UCX or MPI between the hosts.
  *
  * It is a communicator that owns three others:
  *
  *     local     shm: the ranks of this host
- *     across    MPI: the ranks with the same local rank on each host; only the first ranks when the
- *               hosts have different numbers of ranks
- *     world     MPI: all ranks
+ *     across    UCX or MPI: the ranks with the same local rank on each host; only the first ranks
+ *               when the hosts have different numbers of ranks
+ *     world     UCX or MPI: all ranks
  *
  * A call becomes a short list of steps, each a call on one of them:
  *
@@ -179,7 +179,7 @@ static int hosts_step(uni_comm_request *request, uni_error *err)
     return 0;
 }
 
-/* Pauses on the oldest step, preferring one over MPI, which progresses only when it is called. */
+/* Pauses on the oldest step, preferring one between hosts, which progresses only when called. */
 static int hosts_pause(uni_comm_request *request, uint64_t limit_ns, uni_error *err)
 {
     uni__over_hosts *hosts = request->comm->state;
@@ -287,13 +287,14 @@ static int open_across(uni_comm *comm, uni__over_hosts *hosts, const uni_comm_op
         status = uni__mapped_set(&hosts->across_peers, &comm->peers, ranks, count, err);
     if (status == 0)
         status = uni__comm_split(&hosts->across, hosts->world, count > 0 ? hosts->local_rank : -1,
-                                 &peers, options, err);
+                                 ranks, count, &peers, options, err);
     hosts->leaders = hosts->local_rank == 0 ? hosts->across : NULL;
     free(ranks);
     return status;
 }
 
-static int open_inner(uni_comm *comm, uni__over_hosts *hosts, const char *family, uni_error *err)
+static int open_inner(uni_comm *comm, uni__over_hosts *hosts, const uni__between *between,
+                      uni_error *err)
 {
     const uni__rendezvous *peers = &comm->peers;
     uni_comm_options quiet = comm->options;
@@ -303,7 +304,11 @@ static int open_inner(uni_comm *comm, uni__over_hosts *hosts, const char *family
                               .rank = hosts->local_rank,
                               .size = hosts->local_size,
                               .abort_word = peers->abort_word };
-    UNI_TRY(uni__comm_open_mpi(&hosts->world, peers, &quiet, family, err));
+    if (between->ucx)
+        UNI_TRY(uni__comm_open_ucx(&hosts->world, peers, &quiet, between->epoch,
+                                   between->open_timeout_ms, err));
+    else
+        UNI_TRY(uni__comm_open_mpi(&hosts->world, peers, &quiet, between->family, err));
     if (hosts->world->rank != peers->rank || hosts->world->size != peers->size)
         return uni_error_set(err, UNI_EMISMATCH,
                              "MPI counts this process as rank %d of %d, the run as rank %d of %d",
@@ -313,8 +318,8 @@ static int open_inner(uni_comm *comm, uni__over_hosts *hosts, const char *family
 }
 
 int uni__comm_open_hosts(uni_comm **out, const uni__rendezvous *peers, const int *locals,
-                         int num_locals, const uni_comm_options *options, const char *family,
-                         uni_error *err)
+                         int num_locals, const uni_comm_options *options,
+                         const uni__between *between, uni_error *err)
 {
     uni_comm *comm = NULL;
     *out = NULL;
@@ -329,7 +334,7 @@ int uni__comm_open_hosts(uni_comm **out, const uni__rendezvous *peers, const int
         if (hosts->local_rank == 0 && !(hosts->scratch = malloc(UNI__HOSTS_SMALL)))
             status = uni_error_set(err, UNI_ENOMEM, "no memory for a communicator");
         else
-            status = open_inner(comm, hosts, family, err);
+            status = open_inner(comm, hosts, between, err);
     }
     if (status < 0) {
         uni_comm_close(comm);

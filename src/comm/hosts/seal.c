@@ -43,14 +43,14 @@ static int unseal(void *context, const uni__seal_place *place, void *out, const 
 int uni__seal_new(uni__seal **out, const uint8_t key[UNI__DATA_KEY_BYTES], uni_error *err)
 {
     _Static_assert(TAG + NONCE <= UNI__SEAL_MAX, "room for both");
-    _Static_assert(sizeof(uni__seal_place) == 32, "no padding is authenticated");
+    _Static_assert(sizeof(uni__seal_place) == 40, "no padding is authenticated");
     uni__seal *made = calloc(1, sizeof *made);
     sealing *it = calloc(1, sizeof *it);
     *out = NULL;
     if (!made || !it || sodium_init() < 0) {
         free(made);
         free(it);
-        return uni_error_set(err, UNI_ENOMEM, "no memory to seal what MPI carries");
+        return uni_error_set(err, UNI_ENOMEM, "no memory to seal what goes to other hosts");
     }
     memcpy(it->key, key, sizeof it->key);
     *made = (uni__seal){ .context = it, .extra = TAG + NONCE, .seal = seal, .open = unseal };

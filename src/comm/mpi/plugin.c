@@ -189,7 +189,8 @@ static int plugin_meet(void *context, int *done, char *why)
     return code == MPI_SUCCESS ? 0 : fail(code, "the ranks do not reach each other", why);
 }
 
-static int plugin_split(void *context, int color, void **out, int *rank, int *size, char *why)
+static int plugin_split(void *context, int color, const int *members, int count, void **out,
+                        int *rank, int *size, char *why)
 {
     state *world = context, *s = calloc(1, sizeof *s);
     int code;

@@ -76,7 +76,7 @@ static int no_memory(char *why)
 
 static header head_of(const state *s, const handle *h, uint32_t class, int from, uint64_t part)
 {
-    return (header){ .epoch = s->epoch,
+    return (header){ .comm = s->id,
                      .class = class,
                      .from = from,
                      .number = h->number,
@@ -195,7 +195,7 @@ static bool start_all_to_all(state *s, handle *h)
 
 static bool start_pair(state *s, handle *h)
 {
-    peer *other = &s->peers[h->call.root];
+    pair_count *other = &s->pairs[h->call.root];
     bool sends = h->call.kind == UNI__KIND_SEND;
     h->number = sends ? other->sends++ : other->receives++;
     header head = head_of(s, h, UCX_PAIR, sends ? s->rank : h->call.root, 0);
@@ -268,6 +268,14 @@ static void conclude(const state *s, handle *h)
         memcpy(h->call.out, h->temporary, h->bytes);
 }
 
+static void adopt(hub *h, sending *list)
+{
+    sending **last = &h->orphans;
+    while (*last)
+        last = &(*last)->next;
+    *last = list;
+}
+
 static void free_handle(state *s, handle *h)
 {
     for (handle **at = &s->handles; *at; at = &(*at)->next)
@@ -280,7 +288,9 @@ static void free_handle(state *s, handle *h)
         uni__ucx_drop_receiving(s, h->receivings);
         h->receivings = next;
     }
+    /* What has not left completely is still read by UCX. */
     uni__ucx_free_sendings(&h->sendings);
+    adopt(s->hub, h->sendings);
     uni__exchange_free(h->exchange);
     uni__exchange_free(h->weights);
     free(h->temporary);
@@ -340,7 +350,7 @@ static bool advance(state *s, handle *h, bool *done)
 
 static int say_gone(const state *s, int rank, char *why)
 {
-    const peer *it = &s->peers[rank];
+    const peer *it = peer_of(s, rank);
     if (it->left)
         snprintf(why, UNI__WHY_SIZE, "rank %d has closed its communicator", rank);
     else
@@ -361,10 +371,10 @@ static int say_forged(int rank, char *why)
 static int needs_lost(const state *s, const handle *h)
 {
     for (const receiving *it = h->receivings; it; it = it->next)
-        if (!it->done && (s->peers[it->want.from].dead || s->peers[it->want.from].left))
+        if (!it->done && (peer_of(s, it->want.from)->dead || peer_of(s, it->want.from)->left))
             return it->want.from;
     for (const sending *it = h->sendings; it; it = it->next)
-        if (it->request && s->peers[it->to].dead)
+        if (it->request && peer_of(s, it->to)->dead)
             return it->to;
     return -1;
 }
@@ -376,7 +386,7 @@ static int plugin_test(void *context, void *argument, int *done, uni__carrier_di
     handle *h = argument;
     bool ended = false;
     *done = 0;
-    for (int i = 0; i < PROGRESS && ucp_worker_progress(s->worker); i++)
+    for (int i = 0; i < PROGRESS && ucp_worker_progress(s->hub->worker); i++)
         ;
     if (!h->stuck && h->differs.rank < 0 && !advance(s, h, &ended))
         return no_memory(why);
@@ -388,7 +398,7 @@ static int plugin_test(void *context, void *argument, int *done, uni__carrier_di
     forged = forged < 0 ? s->forged : forged;
     if (forged >= 0)
         return say_forged(forged, why);
-    if (s->no_memory)
+    if (s->hub->no_memory)
         return no_memory(why);
     if (ended) {
         conclude(s, h);
@@ -412,7 +422,7 @@ static uint64_t plugin_progress(void *argument)
 static int plugin_send_notes(void *context, const uni__carrier_note *note, char *why)
 {
     state *s = context;
-    header head = { .epoch = s->epoch, .class = UCX_NOTE, .from = s->rank };
+    header head = { .comm = s->id, .class = UCX_NOTE, .from = s->rank };
     int lost;
     for (sending *it = s->notes; it; it = it->next)
         (void)uni__ucx_sent(s, it, &lost);
@@ -422,7 +432,7 @@ static int plugin_send_notes(void *context, const uni__carrier_note *note, char 
         return 0;
     for (int r = 0; r < s->size; r++) {
         /* Sealed notes must outlive this call; plain ones are copied for the same reason. */
-        if (r == s->rank || s->peers[r].dead || s->peers[r].left)
+        if (r == s->rank || peer_of(s, r)->dead || peer_of(s, r)->left)
             continue;
         char *copy = s->seal ? NULL : malloc(sizeof *note);
         if (!s->seal && !copy)
@@ -438,10 +448,10 @@ static int plugin_send_notes(void *context, const uni__carrier_note *note, char 
         if (copy)
             s->notes->sealed = copy;
     }
-    for (int i = 0; i < PROGRESS && ucp_worker_progress(s->worker); i++)
+    for (int i = 0; i < PROGRESS && ucp_worker_progress(s->hub->worker); i++)
         ;
     if (note->code != 0)
-        uni__ucx_flush(s, LAST_WORDS_NS);
+        uni__ucx_flush(s->hub, LAST_WORDS_NS);
     return 0;
 }
 
@@ -449,7 +459,7 @@ static int plugin_next_note(void *context, uni__carrier_note *note, int *got, ch
 {
     state *s = context;
     header head;
-    for (int i = 0; i < PROGRESS && ucp_worker_progress(s->worker); i++)
+    for (int i = 0; i < PROGRESS && ucp_worker_progress(s->hub->worker); i++)
         ;
     *got = uni__ucx_next_note(s, &head, note, sizeof *note);
     if (s->forged >= 0)
@@ -463,64 +473,134 @@ static int plugin_next_note(void *context, uni__carrier_note *note, int *got, ch
 
 /* ---- life ---- */
 
-/* UCX's requests were freed with its worker. */
-static void forget(sending *list)
+static void free_state(state *s)
 {
-    for (; list; list = list->next)
-        list->request = NULL;
-}
-
-static void plugin_close(void *context, int proper)
-{
-    state *s = context;
-    if (!s)
-        return;
-    uni__ucx_close(s, proper != 0);
-    while (s->handles) {
-        forget(s->handles->sendings);
+    state **at = &s->hub->states;
+    while (*at && *at != s)
+        at = &(*at)->next;
+    if (*at)
+        *at = s->next;
+    while (s->handles)
         free_handle(s, s->handles);
-    }
-    forget(s->notes);
-    uni__ucx_free_sendings(&s->notes);
+    adopt(s->hub, s->notes);
+    uni__ucx_free_arrivals(&s->early);
     uni__wire_free(&s->wire);
-    free(s->peers);
+    free(s->ranks);
+    free(s->pairs);
     free(s);
 }
 
-static int plugin_open(void **out, int rank, int size, uint32_t epoch, char *why)
+/* Of the world: ends with all that was split off from it. */
+static void plugin_close(void *context, int proper)
+{
+    state *s = context;
+    hub *h = s ? s->hub : NULL;
+    if (!s)
+        return;
+    if (s->id != (uint64_t)h->epoch << 32) {
+        free_state(s);
+        return;
+    }
+    uni__ucx_close(h, proper != 0);
+    for (state *one = h->states; one; one = one->next) {
+        uni__ucx_forget(one->notes);
+        for (handle *call = one->handles; call; call = call->next)
+            uni__ucx_forget(call->sendings);
+    }
+    uni__ucx_forget(h->orphans);
+    uni__ucx_end(h);
+    while (h->states)
+        free_state(h->states);
+    uni__ucx_free_sendings(&h->orphans);
+    free(h->peers);
+    free(h);
+}
+
+/* ranks: of the hub. NULL: out of memory. */
+static state *new_state(hub *h, uint64_t id, const int *ranks, int rank, int size)
 {
     state *s = calloc(1, sizeof *s);
-    *out = NULL;
-    if (!s || !(s->peers = calloc((size_t)size, sizeof *s->peers))) {
-        free(s);
-        return no_memory(why);
-    }
-    s->rank = rank;
-    s->size = size;
-    s->epoch = epoch;
-    s->forged = -1;
+    if (!s)
+        return NULL;
+    *s = (state){ .hub = h, .id = id, .rank = rank, .size = size, .forged = -1 };
+    s->ranks = calloc((size_t)size, sizeof *s->ranks);
+    s->pairs = calloc((size_t)size, sizeof *s->pairs);
     s->wire = (uni__wire){ .context = s,
                            .post = post_round,
                            .test = test_round,
-                           .id = epoch,
+                           .id = id,
                            .rank = rank,
                            .size = size,
                            .no_memory = UNI_ENOMEM,
                            .message_bytes = MESSAGE_BYTES };
-    int status = uni__ucx_open(s, why);
+    if (!s->ranks || !s->pairs) {
+        free_state(s);
+        return NULL;
+    }
+    for (int r = 0; r < size; r++)
+        s->ranks[r] = ranks ? ranks[r] : r;
+    uni__ucx_add_state(h, s);
+    return s;
+}
+
+static int plugin_open(void **out, int rank, int size, uint32_t epoch, uint64_t token,
+                       const char *devices, char *why)
+{
+    hub *h = calloc(1, sizeof *h);
+    *out = NULL;
+    if (!h || !(h->peers = calloc((size_t)size, sizeof *h->peers))) {
+        free(h);
+        return no_memory(why);
+    }
+    h->rank = rank;
+    h->size = size;
+    h->epoch = epoch;
+    h->token = token;
+    state *world = new_state(h, (uint64_t)epoch << 32, NULL, rank, size);
+    if (!world) {
+        free(h->peers);
+        free(h);
+        return no_memory(why);
+    }
+    int status = uni__ucx_open(h, devices, why);
     if (status < 0)
-        plugin_close(s, 0);
+        plugin_close(world, 0);
     else
-        *out = s;
+        *out = world;
     return status;
+}
+
+static int plugin_split(void *context, int color, const int *members, int count, void **out,
+                        int *rank, int *size, char *why)
+{
+    state *world = context;
+    hub *h = world->hub;
+    uint64_t id = (uint64_t)h->epoch << 32 | (uint64_t)++h->splits << 16 | (uint32_t)color;
+    *out = NULL;
+    if (color < 0)
+        return 0;
+    *size = count;
+    for (*rank = 0; *rank < count - 1 && members[*rank] != h->rank;)
+        ++*rank;
+    state *s = new_state(h, id, members, *rank, count);
+    if (!s)
+        return no_memory(why);
+    s->seal = s->wire.seal = world->seal;
+    *out = s;
+    return 0;
 }
 
 static int plugin_address(void *context, const void **address, size_t *size, char *why)
 {
     const state *s = context;
-    *address = s->address;
-    *size = s->address_size;
+    *address = s->hub->address;
+    *size = s->hub->address_size;
     return 0;
+}
+
+static int plugin_connect(void *context, int rank, const void *address, uint64_t token, char *why)
+{
+    return uni__ucx_connect(((state *)context)->hub, rank, address, token, why);
 }
 
 static void plugin_protect(void *context, const uni__seal *seal)
@@ -532,18 +612,18 @@ static void plugin_protect(void *context, const uni__seal *seal)
 static int plugin_meet(void *context, int *done, char *why)
 {
     state *s = context;
-    header hello = { .epoch = s->epoch, .class = UCX_HELLO, .from = s->rank };
+    header hello = { .comm = s->id, .class = UCX_HELLO, .from = s->rank };
     for (int r = 0; r < s->size && !s->greeted; r++)
         if (r != s->rank && !uni__ucx_send(s, &s->notes, &hello, r, NULL, 0, false))
             return no_memory(why);
     s->greeted = true;
-    ucp_worker_progress(s->worker);
+    ucp_worker_progress(s->hub->worker);
     *done = 1;
     for (int r = 0; r < s->size; r++) {
-        if (r == s->rank || s->peers[r].hello)
+        if (r == s->rank || peer_of(s, r)->hello)
             continue;
         *done = 0;
-        if (s->peers[r].dead)
+        if (peer_of(s, r)->dead)
             return say_gone(s, r, why);
     }
     return 0;
@@ -562,6 +642,7 @@ const uni__ucx_plugin *uni__ucx_plugin_get(void)
         .survives = true,
         .protect = plugin_protect,
         .meet = plugin_meet,
+        .split = plugin_split,
         .start = plugin_start,
         .test = plugin_test,
         .progress = plugin_progress,
@@ -576,7 +657,7 @@ const uni__ucx_plugin *uni__ucx_plugin_get(void)
         .carrier = &carrier,
         .open = plugin_open,
         .address = plugin_address,
-        .connect = uni__ucx_connect,
+        .connect = plugin_connect,
     };
     return &plugin;
 }

@@ -10,13 +10,16 @@
 #include "comm/hosts/exchange.h"
 #include "comm/ucx/plugin.h"
 
-/* Message classes. Messages are matched by class, sender, number and part. */
+/* Message classes. Messages are matched by communicator, class, sender, number and part. */
 enum { UCX_HELLO = 1, UCX_BYE, UCX_NOTE, UCX_DATA, UCX_CHECK, UCX_PAIR };
 
 /* Precedes every message. */
 typedef struct header {
-    uint32_t epoch, class;
-    int32_t from, zero;
+    /* The receiver's, which came with its address: messages without it are dropped. */
+    uint64_t token;
+    uint64_t comm;
+    uint32_t class;
+    int32_t from; /* rank in the communicator */
     uint64_t number, part;
     uni__said said; /* the sender's call */
 } header;
@@ -49,35 +52,73 @@ typedef struct arrival {
     char data[];
 } arrival;
 
+typedef struct arrivals {
+    arrival *first, **last;
+} arrivals;
+
 typedef struct peer {
-    struct state *of;
     ucp_ep_h endpoint;
+    uint64_t token;
     ucs_status_t status; /* why it is dead */
     bool dead, hello, left;
-    uint64_t sends, receives; /* messages of pairs */
 } peer;
 
-typedef struct state {
+/* Messages of one pair of ranks. */
+typedef struct pair_count {
+    uint64_t sends, receives;
+} pair_count;
+
+/* UCX's worker with its endpoints, shared by a communicator and those split off from it. */
+typedef struct hub {
     ucp_context_h context;
     ucp_worker_h worker;
     ucp_address_t *address;
     size_t address_size;
-    uint32_t epoch;
+    uint64_t token; /* of this process */
+    uint32_t epoch, splits;
+    int rank, size;
+    bool no_memory;
+    peer *peers;
+    struct state *states;
+    /* For communicators that other ranks have split off already. */
+    arrivals strays;
+    /* Not sent completely when their calls ended. */
+    sending *orphans;
+} hub;
+
+/* A communicator. */
+typedef struct state {
+    struct state *next;
+    hub *hub;
+    uint64_t id;
     /* forged: the rank whose message failed to open, or -1. */
     int rank, size, forged;
-    bool no_memory, greeted;
+    int *ranks; /* of the hub, by rank here */
+    bool greeted;
     const uni__seal *seal;
-    peer *peers;
+    pair_count *pairs;
     receiving *waiting;
-    arrival *arrivals, **last_arrival;
+    arrivals early;
     sending *notes; /* still being sent */
     struct handle *handles, *current;
     uni__wire wire;
 } state;
 
-int uni__ucx_open(state *s, char *why);
-int uni__ucx_connect(void *context, int rank, const void *address, char *why);
-void uni__ucx_close(state *s, bool well);
+static inline peer *peer_of(const state *s, int rank)
+{
+    return &s->hub->peers[s->ranks[rank]];
+}
+
+int uni__ucx_open(hub *h, const char *devices, char *why);
+int uni__ucx_connect(hub *h, int rank, const void *address, uint64_t token, char *why);
+/* Closes all endpoints. well: tells the peers, after all that is queued. */
+void uni__ucx_close(hub *h, bool well);
+/* After close: gives up the requests of all sendings, then end frees everything of UCX's. */
+void uni__ucx_forget(sending *list);
+void uni__ucx_end(hub *h);
+/* Takes the messages that came before the communicator was there. */
+void uni__ucx_add_state(hub *h, state *s);
+void uni__ucx_free_arrivals(arrivals *list);
 /* Appends to *list. `seal`: seal the message if the communicator is sealed. */
 bool uni__ucx_send(state *s, sending **list, const header *head, int to, const void *data,
                    size_t bytes, bool seal);
@@ -85,10 +126,11 @@ bool uni__ucx_receive(state *s, receiving **list, const header *want, void *room
                       bool seal);
 /* *lost: the rank, when sending failed. */
 bool uni__ucx_sent(state *s, sending *it, int *lost);
-void uni__ucx_free_sendings(sending **list); /* frees those that are done */
+/* Frees those that are done; the others stay in the list. */
+void uni__ucx_free_sendings(sending **list);
 void uni__ucx_drop_receiving(state *s, receiving *it);
 /* Waits until all messages have left, or the limit has passed. */
-void uni__ucx_flush(state *s, long long limit_ns);
+void uni__ucx_flush(hub *h, long long limit_ns);
 bool uni__ucx_has_note(const state *s);
 bool uni__ucx_next_note(state *s, header *head, void *note, size_t size);
 

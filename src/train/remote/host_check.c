@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/plugin.h"
 #include "comm/hosts/carrier.h"
+#include "comm/ucx/plugin.h"
 #include "group/host.h"
 #include "train/remote/host_internal.h"
 
@@ -53,24 +54,36 @@ static const char *reached(char *addresses, const char *port)
     return NULL;
 }
 
+static bool has_plugin(const char *file, const char *symbol, int version)
+{
+    const uni__plugin plugin = { .file = file,
+                                 .symbol = symbol,
+                                 .version = version,
+                                 .built = "src/comm",
+                                 .purpose = "",
+                                 .packages = "" };
+    const void *table = NULL;
+    return uni__plugin_open(&table, &plugin, NULL) == 0;
+}
+
+bool host_has_ucx(void)
+{
+    return has_plugin(UNI__UCX_PLUGIN_FILE, UNI__UCX_PLUGIN_SYMBOL, UNI__UCX_PLUGIN_VERSION);
+}
+
 static uni_value *plugins(void)
 {
     static const char *const families[] = { "openmpi", "mpich" };
     uni_value *found = uni_value_list();
-    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
+    int status = 0;
+    for (size_t i = 0; i < sizeof families / sizeof families[0] && status == 0; i++) {
         char file[64];
-        const void *table = NULL;
         snprintf(file, sizeof file, "libunisono-mpi-%s.so", families[i]);
-        const uni__plugin plugin = { .file = file,
-                                     .symbol = UNI__MPI_PLUGIN_SYMBOL,
-                                     .version = UNI__CARRIER_VERSION,
-                                     .built = "src/comm",
-                                     .purpose = "",
-                                     .packages = "" };
-        if (uni__plugin_open(&table, &plugin, NULL) == 0 &&
-            uni_list_take(found, uni_value_string(families[i])) < 0)
-            break;
+        if (has_plugin(file, UNI__MPI_PLUGIN_SYMBOL, UNI__CARRIER_VERSION))
+            status = uni_list_take(found, uni_value_string(families[i]));
     }
+    if (status == 0 && host_has_ucx())
+        status = uni_list_take(found, uni_value_string("ucx"));
     return found;
 }
 

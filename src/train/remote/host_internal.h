@@ -83,6 +83,7 @@ int host_make_scratch(host_agent *self, uni_error *err) UNI_MUST_USE;
 /* host_check.c: says what is here, and ends; for UNISONO_JOIN that begins with "check:". Returns
  * the exit code. */
 int host_check(const char *text);
+bool host_has_ucx(void); /* our plug-in for it can be opened here */
 
 /* host_join.c: the processes of one host find each other */
 int host_gather(host_agent *self, uni_error *err) UNI_MUST_USE;

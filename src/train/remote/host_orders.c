@@ -224,7 +224,8 @@ static void on_ready(void *context, uni__link *link)
     }
     uni_value *hello = UNI__DICT(
         { "host", uni_value_string(name ? name : own) }, { "ranks", ranks }, { "ports", ports },
-        { "cpus", uni_value_float(self->cpus) }, { "memory", uni_value_float(self->memory) });
+        { "cpus", uni_value_float(self->cpus) }, { "memory", uni_value_float(self->memory) },
+        { "ucx", uni_value_bool(host_has_ucx()) });
     if (status == 0 && hello)
         host_say_value(self, UNI__REMOTE_HELLO, hello);
     else
