@@ -2,7 +2,7 @@
 """hosts_bench.py [--quick] - collectives between hosts that are network namespaces of this machine (root only; see tests/hosts/network.py).
 
 Three placements, all ways measured in turn in the same processes:
-  2 hosts x 1 rank   our transport over MPI beside plain MPI_Allreduce (allreduce_*_us_between_hosts, peer openmpi)
+  2 hosts x 1 rank   our transport over MPI beside plain MPI_Allreduce (allreduce_*_us_between_hosts, peer openmpi), and ours over UCX (ucx_allreduce_*_vs_mpi)
   2 hosts x 2 ranks  the session's communicator (shared memory inside a host, MPI between hosts) beside MPI over all ranks: MPI_Allreduce (allreduce_*_us_2x2,
                      peer openmpi) and our own transport over MPI (peer flat_mpi). The two hosts share this machine's cores; if there are fewer than ranks, both sides are told:
                      ours by the option `cores`, Open MPI by mpi_yield_when_idle, without which it is many times slower.
@@ -38,25 +38,31 @@ def line(metric, unit, ours, peer, peer_name, ratio):
 
 
 def measure(net, name, hosts, rounds, largest, crowded=False):
-    """[(size, plain, flat, session, plain/flat, plain/session, flat/session)]"""
+    """[(size, plain, flat, session, ucx, plain/flat, plain/session, flat/session, plain/ucx, session/ucx)]; without UCX its numbers mean nothing"""
     rank = os.path.join(BUILD, "benchmarks", "hosts_rank")
     cores = max(1, len(os.sched_getaffinity(0)) // 2) if crowded else 0
     env = {"OMPI_MCA_mpi_yield_when_idle": "1"} if crowded else {}
     code, out = net.unisono(name, "--hosts", hosts, "-f", "0", "-q", "--", rank, str(rounds), str(cores), largest, timeout=170, env=env)
     if code:
         sys.exit("hosts_bench: " + out)
-    found = re.findall(r"(\w+)((?: [\d.]+){6})\n", Run(net.storage, name).log(0))
+    found = re.findall(r"(\w+)((?: [\d.]+){9})\n", Run(net.storage, name).log(0))
     return [(size, *map(float, numbers.split())) for size, numbers in found]
 
 
 def collectives(net, rounds):
-    for size, plain, flat, _, ratio, _, _ in measure(net, "pair", "a:1,b:1", rounds, "11mb"):
+    has_ucx = os.path.exists(os.path.join(BUILD, "src", "comm", "libunisono-ucx.so"))
+    for size, plain, flat, _, ucx, ratio, _, _, to_plain, _ in measure(net, "pair", "a:1,b:1", rounds, "11mb"):
         line("allreduce_%s_us_between_hosts" % size, "us", flat, plain, "openmpi", ratio)
+        if has_ucx:
+            line("ucx_allreduce_%s_vs_mpi" % size, "us", ucx, plain, "openmpi", to_plain)
     crowded = len(os.sched_getaffinity(0)) < 4
-    for size, plain, flat, session, _, to_plain, to_flat in measure(net, "square", "a:2,b:2", rounds, "11mb", crowded):
+    for size, plain, flat, session, ucx, _, to_plain, to_flat, ucx_to_plain, ucx_to_session in measure(net, "square", "a:2,b:2", rounds, "11mb", crowded):
         line("allreduce_%s_us_2x2" % size, "us", session, plain, "openmpi", to_plain)
         line("allreduce_%s_us_2x2" % size, "us", session, flat, "flat_mpi", to_flat)
-    for size, plain, flat, _, ratio, _, _ in measure(net, "one", "a:2", rounds, "100mb"):
+        if has_ucx:
+            line("ucx_allreduce_%s_us_2x2" % size, "us", ucx, plain, "openmpi", ucx_to_plain)
+            line("ucx_allreduce_%s_us_2x2" % size, "us", ucx, session, "unisono over mpi", ucx_to_session)
+    for size, plain, flat, _, _, ratio, *_ in measure(net, "one", "a:2", rounds, "100mb"):
         line("allreduce_%s_us_mpi_one_host" % size, "us", flat, plain, "openmpi", ratio)
 
 

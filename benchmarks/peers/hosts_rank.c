@@ -1,11 +1,12 @@
 /*
  * hosts_rank.c - one rank of ./bench hosts, started by hosts_bench.py with `unisono run --launcher
  * mpi`: all_reduce of float32 sums by plain MPI_Allreduce, by our transport over MPI, and by the
- * session's own communicator (shared memory inside a host, MPI between hosts), in turn.
+ * session's own communicator (shared memory inside a host, MPI or UCX between hosts), in turn.
  *
  * hosts_rank ROUNDS CORES LARGEST; CORES is what a host's ranks have between them (0: all that they
- * see), LARGEST 11mb or 100mb. Rank 0 prints "METRIC PLAIN FLAT SESSION PLAIN/FLAT PLAIN/SESSION
- * FLAT/SESSION" in microseconds, medians over the rounds; ratios are medians of the rounds' ratios.
+ * see), LARGEST 11mb or 100mb (then without UCX). Rank 0 prints "METRIC PLAIN FLAT SESSION UCX
+ * PLAIN/FLAT PLAIN/SESSION FLAT/SESSION PLAIN/UCX SESSION/UCX" in microseconds, medians over the
+ * rounds; ratios are medians of the rounds' ratios. Without the plug-in, UCX is 1.
  */
 #include <mpi.h>
 #include <stdbool.h>
@@ -17,13 +18,14 @@
 #include <unisono/session.h>
 
 #include "comm/rendezvous.h"
+#include "train/shared.h"
 
 #define MAX_ROUNDS 64
 
-enum { PLAIN, FLAT, SESSION, NUM_WAYS };
+enum { PLAIN, FLAT, SESSION, UCX, NUM_WAYS };
 
 typedef struct bench {
-    uni_comm *flat, *session;
+    uni_comm *comms[NUM_WAYS]; /* none for PLAIN */
     float *data[NUM_WAYS];
 } bench;
 
@@ -42,8 +44,8 @@ static double once(bench *it, int way, size_t count, int repetitions)
         if (way == PLAIN)
             MPI_Allreduce(MPI_IN_PLACE, it->data[way], (int)count, MPI_FLOAT, MPI_SUM,
                           MPI_COMM_WORLD);
-        else if (uni_comm_all_reduce(way == FLAT ? it->flat : it->session, it->data[way],
-                                     it->data[way], count, UNI_F32, UNI_COMM_SUM, &err) < 0)
+        else if (uni_comm_all_reduce(it->comms[way], it->data[way], it->data[way], count, UNI_F32,
+                                     UNI_COMM_SUM, &err) < 0)
             fail(&err);
     return (MPI_Wtime() - begun) * 1e6 / repetitions;
 }
@@ -51,8 +53,10 @@ static double once(bench *it, int way, size_t count, int repetitions)
 static void check(bench *it, size_t count, int rank, int size)
 {
     for (int way = 0; way < NUM_WAYS; way++) {
-        for (size_t i = 0; i < count; i++)
+        for (size_t i = 0; i < count && it->data[way]; i++)
             it->data[way][i] = (float)((int)(i % 1000) + rank);
+        if (!it->data[way])
+            continue;
         (void)once(it, way, count, 1);
         for (size_t i = 0; i < count; i++)
             if (it->data[way][i] != (float)(size * (int)(i % 1000) + size * (size - 1) / 2)) {
@@ -79,36 +83,50 @@ static double median(const double *values, int count)
 
 static void measure(bench *it, const char *name, size_t count, int repetitions, int rounds)
 {
-    double us[NUM_WAYS][MAX_ROUNDS], to_flat[MAX_ROUNDS], to_session[MAX_ROUNDS],
-        between[MAX_ROUNDS];
+    double us[NUM_WAYS][MAX_ROUNDS], ratios[MAX_ROUNDS];
     int rank, size;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     check(it, count, rank, size);
     for (int r = -1; r < rounds; r++)
         for (int way = 0; way < NUM_WAYS; way++) {
-            double took = once(it, way, count, repetitions);
+            double took = it->data[way] ? once(it, way, count, repetitions) : 1;
             if (r >= 0)
                 us[way][r] = took;
         }
-    for (int r = 0; r < rounds; r++) {
-        to_flat[r] = us[PLAIN][r] / us[FLAT][r];
-        to_session[r] = us[PLAIN][r] / us[SESSION][r];
-        between[r] = us[FLAT][r] / us[SESSION][r];
+    if (rank != 0)
+        return;
+    printf("%s", name);
+    for (int way = 0; way < NUM_WAYS; way++)
+        printf(" %.2f", median(us[way], rounds));
+    static const int pairs[][2] = {
+        { PLAIN, FLAT }, { PLAIN, SESSION }, { FLAT, SESSION }, { PLAIN, UCX }, { SESSION, UCX }
+    };
+    for (size_t p = 0; p < sizeof pairs / sizeof pairs[0]; p++) {
+        for (int r = 0; r < rounds; r++)
+            ratios[r] = us[pairs[p][0]][r] / us[pairs[p][1]][r];
+        printf(" %.3f", median(ratios, rounds));
     }
-    if (rank == 0) {
-        printf("%s %.2f %.2f %.2f %.3f %.3f %.3f\n", name, median(us[PLAIN], rounds),
-               median(us[FLAT], rounds), median(us[SESSION], rounds), median(to_flat, rounds),
-               median(to_session, rounds), median(between, rounds));
-        fflush(stdout);
-    }
+    printf("\n");
+    fflush(stdout);
+}
+
+/* Over `ucx` or MPI between hosts; memory that the other ranks of the host see. */
+static void open_session(bench *it, uni_session *session, int way, bool ucx, size_t bytes,
+                         const uni_comm_options *options)
+{
+    uni_comm_buffer *buffer = NULL;
+    uni_error err = { 0 };
+    if (uni__session_comm_over(&it->comms[way], session, ucx, options, &err) < 0 ||
+        uni_comm_alloc(&buffer, it->comms[way], bytes, &err) < 0)
+        fail(&err);
+    it->data[way] = uni_comm_buffer_data(buffer);
 }
 
 int main(int argc, char **argv)
 {
     uni_error err = { 0 };
     uni_session *session = NULL;
-    uni_comm_buffer *buffer = NULL;
     bench it = { 0 };
     bool large = argc > 3 && strcmp(argv[3], "100mb") == 0;
     size_t most = (large ? 100000000 : 11000000) / 4;
@@ -118,13 +136,13 @@ int main(int argc, char **argv)
     if (uni_session_open(&session, &err) < 0)
         fail(&err);
     MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
-    if (uni__comm_open_mpi(&it.flat, NULL, NULL, NULL, &err) < 0 ||
-        uni_session_comm(&it.session, session, &options, &err) < 0 ||
-        uni_comm_alloc(&buffer, it.session, most * sizeof(float), &err) < 0)
+    if (uni__comm_open_mpi(&it.comms[FLAT], NULL, NULL, NULL, &err) < 0)
         fail(&err);
     it.data[PLAIN] = malloc(most * sizeof(float));
     it.data[FLAT] = malloc(most * sizeof(float));
-    it.data[SESSION] = uni_comm_buffer_data(buffer);
+    open_session(&it, session, SESSION, false, most * sizeof(float), &options);
+    if (uni__comm_has_ucx() && !large)
+        open_session(&it, session, UCX, true, most * sizeof(float), &options);
     measure(&it, "4kb", 1024, 200, rounds);
     measure(&it, "64kb", 16384, 100, rounds);
     measure(&it, "1mb", 250000, 20, rounds);
