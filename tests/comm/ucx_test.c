@@ -12,7 +12,9 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/plugin.h"
 #include "comm/rendezvous.h"
+#include "comm/ucx/plugin.h"
 #include "harness.h"
 
 static const char *sum_of_ranks(rank *me, uni_comm *comm, int place, int size)
@@ -158,6 +160,78 @@ static void test_aborted(void **state)
     run(&(run_options){ .transport = "ucx", .size = 3 }, aborted_rank);
 }
 
+/* ---- a rank that closes ---- */
+
+/* Messages sent before are received, a receive that is polled stays open, one that is waited for
+ * fails, as does a collective. */
+static const char *closing_rank(rank *me)
+{
+    int32_t data[8] = { 0 };
+    uni_error failure = { 0 };
+    uni_comm_request *request = NULL;
+    bool done = false;
+    if (me->rank == 1) {
+        data[0] = 7;
+        OK(uni_comm_send(me->comm, data, 8, UNI_I32, 0, err));
+        return NULL; /* closes */
+    }
+    OK(uni_comm_recv(me->comm, data, 8, UNI_I32, 1, err));
+    CHECK(data[0] == 7);
+    OK(uni_comm_recv_start(&request, me->comm, data, 8, UNI_I32, 1, err));
+    for (uint64_t end = uni__monotonic_ns() + 300000000u; uni__monotonic_ns() < end; usleep(1000))
+        OK(uni_comm_test(&done, request, err));
+    CHECK(!done);
+    int code =
+        me->context ? uni_comm_barrier(me->comm, &failure) : uni_comm_wait(request, &failure);
+    if (code != UNI_EPEER || !strstr(failure.message, "rank 1 has closed its communicator"))
+        return say(me, "%s: %s", uni_status_name(code), failure.message);
+    return NULL;
+}
+
+static void test_closing(void **state)
+{
+    run(&(run_options){ .transport = "ucx", .size = 2 }, closing_rank);
+    run(&(run_options){ .transport = "ucx", .size = 2, .context = "barrier" }, closing_rank);
+}
+
+/* ---- strangers ---- */
+
+/* Rank 1 has the address of rank 0, but another token. */
+static void test_token(void **state)
+{
+    const uni__plugin file = { .file = UNI__UCX_PLUGIN_FILE,
+                               .symbol = UNI__UCX_PLUGIN_SYMBOL,
+                               .version = UNI__UCX_PLUGIN_VERSION,
+                               .built = "src/comm" };
+    uni_error failure = { 0 };
+    const void *table = NULL;
+    assert_int_equal(uni__plugin_open(&table, &file, &failure), 0);
+    const uni__ucx_plugin *plugin = table;
+    for (uint64_t wrong = 0; wrong < 2; wrong++) {
+        void *ranks[2];
+        char why[UNI__WHY_SIZE];
+        int met[2] = { 0, 0 };
+        for (int r = 0; r < 2; r++)
+            assert_int_equal(plugin->open(&ranks[r], r, 2, 5, 100 + (uint64_t)r, NULL, why), 0);
+        for (int r = 0; r < 2; r++) {
+            const void *address;
+            size_t size;
+            assert_int_equal(plugin->address(ranks[!r], &address, &size, why), 0);
+            assert_int_equal(plugin->connect(ranks[r], !r, address,
+                                             100 + (uint64_t)!r + (r == 1 ? wrong : 0), why),
+                             0);
+        }
+        uint64_t end = uni__monotonic_ns() + (wrong ? 300000000u : 10000000000u);
+        while (!(met[0] && met[1]) && uni__monotonic_ns() < end)
+            for (int r = 0; r < 2; r++)
+                assert_int_equal(plugin->carrier->meet(ranks[r], &met[r], why), 0);
+        assert_int_equal(met[0], !wrong);
+        assert_int_equal(met[1], 1);
+        for (int r = 0; r < 2; r++)
+            plugin->carrier->close(ranks[r], 0);
+    }
+}
+
 /* ---- sealed ---- */
 
 typedef struct sealing {
@@ -200,7 +274,8 @@ static const char *sealed_rank(rank *me)
     if (it->wrong) {
         int code = uni_comm_all_reduce(comm, data, data, 1000, UNI_F32, UNI_COMM_SUM, &failure);
         /* The notes of a rank with another key do not open either: then it is EPEER. */
-        if ((code != UNI_ECORRUPT && code != UNI_EPEER) || !strstr(failure.message, "did not open"))
+        if ((code != UNI_ECORRUPT && code != UNI_EPEER) ||
+            !strstr(failure.message, "was changed, repeated or left out"))
             wrong = say(me, "rank %d: %s: %s", me->rank, uni_status_name(code), failure.message);
     } else {
         wrong = sum_of_ranks(me, comm, me->rank, me->size);
@@ -226,6 +301,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed),  cmocka_unit_test(test_differing),
         cmocka_unit_test(test_message), cmocka_unit_test(test_aborted),
+        cmocka_unit_test(test_closing), cmocka_unit_test(test_token),
         cmocka_unit_test(test_sealed),
     };
     return cmocka_run_group_tests_name("ucx", tests, NULL, NULL);

@@ -22,7 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "hosts"))
 
 from decrypt import Connection, exchange, hashed
-from mpi_test import Hosts
+from mpi_test import TRANSPORT, Hosts
 from network import COMMAND, CONTRACT, WORKER, Run, finish, why_not
 from wiretap import streams
 
@@ -366,14 +366,14 @@ class Tap(Attacked):
 
 
     def test_gradients(self):
-        """All kinds of collectives over MPI: readable by default, which is said before; sealed with --encrypt, in both placements of ranks."""
+        """All kinds of collectives: readable by default, which is said before; sealed with --encrypt, in both placements of ranks."""
         seen, mark, out = self.tapped("plain")
         self.assertTrue(self.where(seen, mark))
-        self.assertIn("readable in the network: gradients that MPI carries (--encrypt seals them)", out)
+        self.assertIn("readable in the network: gradients that %s carries (--encrypt seals them)" % TRANSPORT.upper(), out)
         for name, hosts in (("apart", "a:1,b:1"), ("pairs", "a:2,b:2")):
             seen, mark, out = self.tapped(name, "--encrypt", "--hosts", hosts)
             self.assertEqual(self.where(seen, mark), [])
-            self.assertNotIn("gradients that MPI carries", out)
+            self.assertNotIn("gradients that", out)
             self.assertIn("transport done", Run(self.net.storage, name).log(1))
 
     def test_frameworks(self):
@@ -514,7 +514,7 @@ class Contract(Attacked):
     """The collectives' contract with everything sealed: the same results, the same errors."""
 
     def test_all(self):
-        for hosts, transport in (("a:1,b:1", "mpi"), ("a:2,b:2", "hosts"), ("a:2,b:1", "hosts")):
+        for hosts, transport in (("a:1,b:1", TRANSPORT), ("a:2,b:2", "hosts"), ("a:2,b:1", "hosts")):
             name = "contract_" + hosts.replace(":", "").replace(",", "")
             code, out = self.net.unisono(name, "--hosts", hosts, "-f", "0", "--encrypt", "--", CONTRACT, "session", timeout=120)
             self.assertEqual(code, 0, out)
@@ -564,12 +564,12 @@ class Middles(Attacked):
 
 
 class Objects(Attacked):
-    """Somebody in between the workers' own connections, MPI's, which prove nothing: what is unpickled must, and with --encrypt everything does."""
+    """Somebody in between the workers' own connections, MPI's or UCX's, which prove nothing: what is unpickled must, and with --encrypt everything does."""
 
     port = 23017
 
     def between_workers(self, how, number, *more):
-        """All that the workers of a and b send to each other by MPI goes through middle.py."""
+        """All that the workers of a and b send to each other goes through middle.py."""
         type(self).port += 2  # that of the last run is not free at once
         scripts = []
         for one, other in (("a", "b"), ("b", "a")):
@@ -581,7 +581,8 @@ class Objects(Attacked):
                 self.net.in_host("r", "ip", "rule", "add", *words)
                 self.addCleanup(self.net.in_host, "r", "ip", "rule", "del", *words, check=False)
             scripts.append(self.helper("r", os.path.join(HERE, "middle.py"), target, str(self.port), "raw", how, str(number), *more))
-        return {"OMPI_MCA_btl_tcp_port_min_v4": str(self.port), "OMPI_MCA_btl_tcp_port_range_v4": "1"}, scripts
+        return {"OMPI_MCA_btl_tcp_port_min_v4": str(self.port), "OMPI_MCA_btl_tcp_port_range_v4": "1",
+                "UCX_TCP_PORT_RANGE": "%d-%d" % (self.port, self.port)}, scripts
 
     def test_gradients(self):
         for name, number in (("whole", 1 << 40), ("flipped", 1500000)):

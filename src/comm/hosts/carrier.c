@@ -317,6 +317,19 @@ static int look_at_messages(uni_comm_request *request, uint64_t now, uni_error *
     return give_up(request, UNI_EPEER, err, reason);
 }
 
+/* A server that polls has a receive from each of its clients, and is not disturbed when one of them
+ * has closed. A rank that blocks would wait forever. */
+static int look_for_sender(uni_comm_request *request, uni_error *err)
+{
+    mpi_state *mpi = request->comm->state;
+    char reason[64];
+    if (request->call.kind != UNI__KIND_RECV || !mpi->plugin->is_deserted ||
+        !mpi->plugin->is_deserted(mpi->state, request->handle))
+        return 0;
+    snprintf(reason, sizeof reason, "rank %d has closed its communicator", request->call.root);
+    return give_up(request, UNI_EPEER, err, reason);
+}
+
 static int look(uni_comm_request *request, uint64_t now, bool waits, uni_error *err)
 {
     uni_comm *comm = request->comm;
@@ -330,6 +343,8 @@ static int look(uni_comm_request *request, uint64_t now, bool waits, uni_error *
     if (collective)
         UNI_TRY(look_at_collective(collective, now, err));
     UNI_TRY(look_at_messages(request, now, err));
+    if (waits)
+        UNI_TRY(look_for_sender(request, err));
     if (comm->options.timeout_ms > 0 && waited > (uint64_t)comm->options.timeout_ms * 1000000u)
         return give_up(request, UNI_ETIMEOUT, err, "not all ranks came in time (timeout_ms)");
     if (waits && waited > WARN_NS && now - request->watch.warned > WARN_NS) {

@@ -103,6 +103,10 @@ typedef struct uni__carrier {
     int (*test)(void *state, void *handle, int *done, uni__carrier_difference *differs, char *why);
     /* A number that grows whenever the call progresses, or 0 when that cannot be observed. */
     uint64_t (*progress)(void *handle);
+    /* For a receive under way: whether its sender has closed its communicator, and what it had sent
+     * before has arrived. That alone does not fail a receive, as it fails collectives. NULL: not
+     * known. */
+    bool (*is_deserted)(void *state, void *handle);
     int (*send_notes)(void *state, const uni__carrier_note *note, char *why); /* to all others */
     int (*next_note)(void *state, uni__carrier_note *note, int *got, char *why);
     /* proper: all ranks are here and nothing is under way, so MPI may be finalized if we

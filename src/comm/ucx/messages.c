@@ -273,7 +273,8 @@ bool uni__ucx_sent(state *s, sending *it, int *lost)
         ucp_request_free(it->request);
         it->request = status == UCS_OK ? NULL : UCS_STATUS_PTR(status);
     }
-    if (status != UCS_OK)
+    /* A rank that has closed would not have read it. */
+    if (status != UCS_OK && !peer_of(s, it->to)->left)
         *lost = it->to;
     return true;
 }

@@ -362,7 +362,8 @@ static int say_gone(const state *s, int rank, char *why)
 static int say_forged(int rank, char *why)
 {
     snprintf(why, UNI__WHY_SIZE,
-             "a message of rank %d was changed, repeated or left out on its way: it did not open",
+             "a message of rank %d was changed, repeated or left out on its way: possible man in "
+             "the middle",
              rank);
     return UNI_ECORRUPT;
 }
@@ -370,11 +371,13 @@ static int say_forged(int rank, char *why)
 /* The dead peer that the call needs, or -1. */
 static int needs_lost(const state *s, const handle *h)
 {
+    bool is_pair = uni__kind_is_pair(h->call.kind);
     for (const receiving *it = h->receivings; it; it = it->next)
-        if (!it->done && (peer_of(s, it->want.from)->dead || peer_of(s, it->want.from)->left))
+        if (!it->done &&
+            (peer_of(s, it->want.from)->left ? !is_pair : peer_of(s, it->want.from)->dead))
             return it->want.from;
     for (const sending *it = h->sendings; it; it = it->next)
-        if (it->request && peer_of(s, it->to)->dead)
+        if (it->request && peer_of(s, it->to)->dead && !peer_of(s, it->to)->left)
             return it->to;
     return -1;
 }
@@ -415,6 +418,12 @@ static uint64_t plugin_progress(void *argument)
 {
     const handle *h = argument;
     return h->exchange ? uni__exchange_progress(h->exchange) : 0;
+}
+
+static bool plugin_is_deserted(void *context, void *argument)
+{
+    const handle *h = argument;
+    return h->receivings && !h->receivings->done && peer_of(context, h->call.root)->left;
 }
 
 /* ---- notes ---- */
@@ -646,6 +655,7 @@ const uni__ucx_plugin *uni__ucx_plugin_get(void)
         .start = plugin_start,
         .test = plugin_test,
         .progress = plugin_progress,
+        .is_deserted = plugin_is_deserted,
         .send_notes = plugin_send_notes,
         .next_note = plugin_next_note,
         .close = plugin_close,
