@@ -163,7 +163,7 @@ typedef struct uni_trainer_options {
     /* Bytes per rank's log file; default 64 MiB; older lines go to rank_N.log.1 */
     uint64_t log_cap;
     /* What carries collectives between hosts: "ucx" or "mpi"; default UNISONO_TRANSPORT, otherwise
-     * mpi (docs/hosts.md) */
+     * ucx if every host has it (docs/hosts.md) */
     const char *transport;
 } uni_trainer_options;
 

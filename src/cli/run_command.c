@@ -61,7 +61,7 @@ static const cli_option run_options[] = {
     { NULL, "transport", 0, CLI_STRING, AT(transport), "NAME", NULL, NULL, NULL,
       "what carries the engine's collectives between hosts: ucx or mpi (default: "
       "$UNISONO_TRANSPORT, "
-      "otherwise mpi)" },
+      "otherwise ucx if every host has its plug-in)" },
     { NULL, "encrypt", 0, CLI_FLAG, AT(encrypt), NULL, NULL, NULL, NULL,
       "encrypt all traffic between hosts, including gradients; refuse backends whose own "
       "connections cannot be encrypted" },

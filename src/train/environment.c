@@ -279,6 +279,9 @@ static void set_threads(variables *to, const uni_trainer *trainer, const uni__vi
     double cpus = view->remote ? view->place.cpus : trainer->host.cpus;
     double each =
         view->remote && !trainer->options.cpus_per_worker ? cpus / local : trainer->cpus_each;
+    /* By itself UCX handles SIGSEGV and the like, in place of the program. */
+    if (uni__hosts_use_ucx(trainer) && !user_has(trainer, "UCX_HANDLE_ERRORS"))
+        set(to, "UCX_HANDLE_ERRORS", "none");
     if (!user_has(trainer, "OMP_NUM_THREADS"))
         set(to, "OMP_NUM_THREADS", "%d", each >= 1 ? (int)floor(each) : 1);
     if (!user_has(trainer, "OMP_WAIT_POLICY") && local > cpus)

@@ -18,7 +18,7 @@ from network import COMMAND, CONTRACT, EXAMPLES, WEIGHTS, WORKER, Network, Run, 
 
 SKIP = why_not()
 # What carries collectives between hosts: the classes below run over each (meson.build).
-TRANSPORT = os.environ.get("UNISONO_TRANSPORT", "mpi")
+TRANSPORT = os.environ.setdefault("UNISONO_TRANSPORT", "mpi")
 
 
 class Hosts(unittest.TestCase):
@@ -92,6 +92,25 @@ class Short(Hosts):
         self.assertIn("2 hosts connected to " + self.net.address("k"), out)
         self.assertEqual(len(glob.glob(run.dir + "/checkpoints/checkpoint_*")), 20)
         self.assertFalse(os.path.exists(run.dir + "/.staging"))
+
+    def test_default(self):
+        """UCX if both hosts have it; the option wins over the environment, and what does not exist is refused."""
+        has_ucx = os.path.exists(os.path.join(os.environ["UNISONO_PLUGINS"], "libunisono-ucx.so"))
+        for name, words, transport in (("auto", ("--transport", "auto"), "ucx" if has_ucx else "mpi"), ("mpi", ("--transport", "mpi"), "mpi")):
+            code, out = self.net.unisono(name, "--hosts", "a:1,b:1", *words, "--", WORKER)
+            self.assertIn("transport " + transport, self.good(name, code, out).log(1))
+        self.net.write_rsh('[ "$host" = b ] && mount --bind /dev/null %s/libunisono-ucx.so;' % os.environ["UNISONO_PLUGINS"] if has_ucx else "")
+        try:
+            code, out = self.net.unisono("without", "--hosts", "a:1,b:1", "--transport", "auto", "--", WORKER)
+            self.assertIn("transport mpi", self.good("without", code, out).log(1))
+            code, out = self.net.unisono("refused", "--hosts", "a:1,b:1", "--transport", "ucx", "--", WORKER)
+            self.assertNotEqual(code, 0, out)
+            self.assertIn("host %s does not have libunisono-ucx.so" % ("b" if has_ucx else "a"), out)
+        finally:
+            self.net.write_rsh()
+        code, out = self.net.unisono("unknown", "--hosts", "a:1,b:1", "--transport", "uxc", "--", WORKER)
+        self.assertNotEqual(code, 0)
+        self.assertIn('unknown transport "uxc"', out)
 
     def test_killed_rank(self):
         code, out = self.net.unisono("killed", "--hosts", "a:2,b:2", "--", WORKER, "die=3", "pause=10")

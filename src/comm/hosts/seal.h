@@ -1,6 +1,6 @@
 /*
- * seal.h - seals what MPI carries between hosts (`--encrypt`): XChaCha20-Poly1305 with a key that
- * the controller made for this attempt.
+ * seal.h - seals what MPI or UCX carries between hosts (`--encrypt`): XChaCha20-Poly1305 with a key
+ * that the controller made for this attempt.
  *
  * A sealed message is the ciphertext, a 16-byte tag and a random 24-byte nonce. Its place
  * (communicator, kind, sender, receiver, number of the call and piece) is authenticated too, so a

@@ -238,6 +238,8 @@ int main(void)
     const char *join = getenv(UNI__JOIN_VARIABLE);
     if (join && strncmp(join, "check:", 6) == 0)
         return host_check(join);
+    /* The plug-in is looked for here; UCX would handle the signals of crashes. */
+    (void)setenv("UCX_HANDLE_ERRORS", "none", 0);
     overhear_hydra();
     uni__launcher_daemon_find(&self.daemon); /* its end is news for the controller */
     int status = look_around(&self, &err);
