@@ -113,6 +113,20 @@ static void files_of_a_run(void **state)
     has_line(run, "meta.yaml", "end_time: null");
     has_line(run, "meta.yaml", "start_time: 1700000000250");
     has_line(run, "meta.yaml", "run_name: \"digits/run_001\"");
+    /* MLflow does not open a run without these. */
+    static const char *const keys[] = {
+        "artifact_uri", "entry_point_name", "experiment_id", "lifecycle_stage", "run_id",
+        "run_uuid",     "source_name",      "source_type",   "source_version",  "tags",
+        "user_id"
+    };
+    char *meta = read_text(run, "meta.yaml");
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        char start[40];
+        snprintf(start, sizeof start, "%s%s: ", i > 0 ? "\n" : "", keys[i]);
+        if (!strstr(meta, start))
+            fail_msg("meta.yaml has no %s", keys[i]);
+    }
+    free(meta);
     text_is(run, "metrics/loss", "5500 0.5 1\n"); /* readable before the end */
     MUST(try_give(sink, 3, "{\"loss\":{\"val\":2},\"eval\":7,\"_timestamp\":6}", NULL, err));
     MUST(finish(sink, 0, err));
@@ -150,6 +164,10 @@ static void ends_of_runs(void **state)
                   { UNI_EPEER, "status: 4" },
                   { UNI_EPREEMPTED, "status: 5" },
                   { UNI_ECANCELED, "status: 5" } };
+    /* A run that saved none has no artifacts; that is not an error. */
+    uni_sink *bare = start(*state, &(uni_sink_mlflow_options){ .save_artifact = true }, "{}");
+    MUST(finish(bare, 0, err));
+    uni_sink_free(bare);
     write_text(*state, "checkpoints/checkpoint_000001/data", "bytes");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         uni_sink *sink = start(*state, &(uni_sink_mlflow_options){ .save_artifact = i == 1 }, "{}");
@@ -385,6 +403,23 @@ static void batches_for_the_server(void **state)
     uni_sink_free(sink);
 }
 
+/* A request has at most 100 params; each is sent once. */
+static void many_params(void **state)
+{
+    char config[8000] = "{";
+    for (int i = 0; i < 250; i++)
+        sprintf(config + strlen(config), "%s\"p%03d\":%d", i > 0 ? "," : "", i, i);
+    strcat(config, "}");
+    serve(state, EXPERIMENT RUN "200 {}\n");
+    uni_sink_free(start(*state, &(uni_sink_mlflow_options){ .tracking_uri = SERVER }, config));
+    assert_int_equal(count_of(state, "\"params\":["), 3);
+    for (int i = 0; i < 250; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "\"key\":\"p%03d\"", i);
+        assert_int_equal(count_of(state, key), 1);
+    }
+}
+
 /* However often the sink is asked, the server gets at most one request a second until the end. */
 static void requests_are_rare(void **state)
 {
@@ -470,6 +505,7 @@ int main(void)
         TEST(requests_of_a_run),
         TEST(requests_again),
         TEST(batches_for_the_server),
+        TEST(many_params),
         TEST(requests_are_rare),
         TEST(the_end_is_said),
         TEST(the_end_cannot_be_written),

@@ -487,6 +487,59 @@ static void lines_in_a_pipe(void **state)
     close(ends[1]);
 }
 
+/* The command prints a summary of its own. */
+static void no_summary(void **state)
+{
+    for (int without = 0; without < 2; without++) {
+        int ends[2];
+        char text[4000] = "";
+        uni_sink *sink = NULL;
+        assert_int_equal(pipe(ends), 0);
+        MUST(uni_sink_progress(
+            &sink, &(uni_sink_progress_options){ .fd = ends[1], .no_summary = without == 1 }, err));
+        uni_start_info info = { .run_id = "n/run_001", .world_size = 4 };
+        MUST(sink->vtable->start(sink->self, &info, err));
+        report(sink, 1, METRICS);
+        MUST(sink->vtable->finish(sink->self, &(uni_finish_info){ .message = "" }, err));
+        assert_true(read(ends[0], text, sizeof text - 1) > 0);
+        assert_non_null(strstr(text, "loss 0.1235"));
+        assert_int_equal(strstr(text, "finished") == NULL, without);
+        uni_sink_free(sink);
+        close(ends[0]);
+        close(ends[1]);
+    }
+}
+
+/* Blocks are drawn only where the locale says that the terminal shows them. */
+static void locales(void **state)
+{
+    static const struct {
+        const char *all, *ctype, *lang;
+        bool blocks;
+    } cases[] = { { NULL, NULL, NULL, false },        { NULL, NULL, "de_DE.UTF-8", true },
+                  { "", "", "en_US.utf8", true },     { "C", NULL, "en_US.UTF-8", false },
+                  { NULL, "C.UTF-8", "POSIX", true }, { "C.UTF-8", "C", "C", true } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        static const char *const names[] = { "LC_ALL", "LC_CTYPE", "LANG" };
+        const char *const values[] = { cases[i].all, cases[i].ctype, cases[i].lang };
+        rig r = rig_new(60, 24, 0, "n/run_001"); /* sets LC_ALL */
+        uni_sink_free(r.sink);
+        for (int name = 0; name < 3; name++)
+            assert_int_equal(
+                values[name] ? setenv(names[name], values[name], 1) : unsetenv(names[name]), 0);
+        MUST(uni_sink_progress(&r.sink, &(uni_sink_progress_options){ .fd = r.slave }, err));
+        uni_start_info info = { .run_id = "n/run_001", .world_size = 4, .total_iterations = 4 };
+        MUST(r.sink->vtable->start(r.sink->self, &info, err));
+        report(r.sink, 2, METRICS);
+        tick(&r);
+        bool blocks = false;
+        for (int row = 0; row < 24; row++)
+            blocks |= strchr(screen_line(r.screen, row), '#') != NULL;
+        assert_int_equal(blocks, cases[i].blocks);
+        rig_free(&r);
+    }
+}
+
 static void missing_ranks_are_shown(void **state)
 {
     int ends[2];
@@ -528,6 +581,8 @@ int main(void)
         cmocka_unit_test(columns_of_text),
         cmocka_unit_test(low_terminals),
         cmocka_unit_test(lines_in_a_pipe),
+        cmocka_unit_test(no_summary),
+        cmocka_unit_test(locales),
         cmocka_unit_test(missing_ranks_are_shown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

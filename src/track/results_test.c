@@ -413,6 +413,74 @@ static void reader_keeps_the_last_attempt(void **state)
     assert_true(s.loss[2][0] == 13 && isnan(s.loss[2][1]) && s.attempt[2] == 1);
 }
 
+/* Metrics may be secret: only the owner may read them. */
+static void the_file_is_private(void **state)
+{
+    struct stat info;
+    mode_t before = umask(0);
+    rig r = rig_new(state, 1);
+    umask(before);
+    assert_int_equal(stat(r.path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    rig_free(&r);
+}
+
+/* The controller may die before it wrote anything. */
+static void an_empty_file_is_resumed(void **state)
+{
+    rig r = { 0 };
+    seen s = { 0 };
+    snprintf(r.path, sizeof r.path, "%s/results.jsonl", (char *)*state);
+    append_raw(r.path, "");
+    MUST(uni__results_writer_open(&r.writer, r.path, 1, true, err));
+    add_report(r.writer, 1, 0, 1, 10);
+    uni__results_writer_close(r.writer);
+    MUST(uni__results_read(r.path, remember, &s, err));
+    assert_int_equal(s.count, 1);
+}
+
+static int count_in_order(void *context, const uni_reports *reports, uni_error *err)
+{
+    int64_t *last = context;
+    double loss = uni_dict_get_float(reports->by_rank[0], "loss", NAN);
+    if (reports->iteration != *last + 1 || loss != (double)reports->iteration / 4)
+        return uni_error_set(err, UNI_EFORMAT, "iteration %lld", (long long)reports->iteration);
+    *last = reports->iteration;
+    return 0;
+}
+
+/* More than the reader takes at once. */
+static void long_files_are_read(void **state)
+{
+    rig r = rig_new(state, 1);
+    int64_t last = 0;
+    struct stat info;
+    for (int i = 1; i <= 20000; i++)
+        add_report(r.writer, 1, 0, i, i / 4.0);
+    rig_free(&r);
+    assert_int_equal(stat(r.path, &info), 0);
+    assert_true(info.st_size > 4 * 256 * 1024);
+    MUST(uni__results_read(r.path, count_in_order, &last, err));
+    assert_int_equal(last, 20000);
+}
+
+static int compare_text(void *context, const uni_reports *reports, uni_error *err)
+{
+    assert_string_equal(uni_dict_get_string(reports->by_rank[0], "text", ""), context);
+    return 0;
+}
+
+/* Programs write escapes where the library writes UTF-8: characters of one to four bytes. */
+static void escapes_of_other_writers(void **state)
+{
+    rig r = rig_new(state, 1);
+    rig_free(&r);
+    append_raw(r.path, "{\"attempt\":1,\"rank\":0,\"iteration\":1,\"metrics\":{\"text\":\"\\u0041 "
+                       "\\u00e9 \\u20ac \\ud83d\\ude00 \\b\\f\\n\\r\\t\\/\"}}\n");
+    MUST(uni__results_read(r.path, compare_text,
+                           "A \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \b\f\n\r\t/", err));
+}
+
 /* A line whose metrics are damaged costs that rank's values, not the file. */
 static void damaged_metrics_are_left_out(void **state)
 {
@@ -542,6 +610,10 @@ int main(void)
         TEST(wake_ends_a_wait),
         TEST(waiting_costs_no_time),
         TEST(damaged_metrics_are_left_out),
+        TEST(the_file_is_private),
+        TEST(an_empty_file_is_resumed),
+        TEST(long_files_are_read),
+        TEST(escapes_of_other_writers),
         TEST(torn_line_is_cut_off_on_resume),
         TEST(reader_keeps_the_last_attempt),
         TEST(other_files_are_refused),
