@@ -57,7 +57,7 @@ bool uni__utf8_valid(const char *string, size_t length);
 
 /* strtod and strtof with the decimal point of the C locale, whatever locale the process has set. */
 double uni__read_double(const char *text, char **end);
-float uni__read_float(const char *text, char **end);
+UNI__SHARED float uni__read_float(const char *text, char **end);
 /* Parses "0,2,5-7" (and a newline): sets member[i] for every number named. false when the text is
  * malformed or names a number that is not below count. */
 UNI__SHARED bool uni__read_ranges(const char *text, bool *member, int count);

@@ -109,7 +109,7 @@ static int slow_number(const char *start, const char *end, bool real, uni_value 
     copy[length] = 0;
     char *stop = NULL;
     errno = 0;
-    double value = real ? strtod(copy, &stop) : 0;
+    double value = real ? uni__read_double(copy, &stop) : 0;
     int64_t integer = real ? 0 : strtoll(copy, &stop, 10);
     if (stop != copy + length || isinf(value) || (!real && errno == ERANGE))
         return UNI_EFORMAT;

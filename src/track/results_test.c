@@ -10,6 +10,7 @@
 #include "base/shared.h"
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/test_locale.h"
 
 typedef struct rig {
     char path[300];
@@ -481,6 +482,25 @@ static void escapes_of_other_writers(void **state)
                            "A \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \b\f\n\r\t/", err));
 }
 
+/* A program with a decimal comma reads the same reports: digits in full, and beyond the fast path. */
+static void reports_in_a_locale_with_commas(void **state)
+{
+    seen s = { 0 };
+    rig r = rig_new(state, 1);
+    add_report(r.writer, 1, 0, 1, 5e-324);
+    add_report(r.writer, 1, 0, 2, 1.7976931348623157e308);
+    add_report(r.writer, 1, 0, 3, 0.1);
+    rig_free(&r);
+    if (!set_comma_locale())
+        skip(); /* no such locale on this machine */
+    int status = uni__results_read(r.path, remember, &s, NULL);
+    setlocale(LC_NUMERIC, "C");
+    assert_int_equal(status, 0);
+    assert_int_equal(s.count, 3);
+    assert_true(s.loss[0][0] == 5e-324 && s.loss[1][0] == 1.7976931348623157e308);
+    assert_true(s.loss[2][0] == 0.1);
+}
+
 /* A line whose metrics are damaged costs that rank's values, not the file. */
 static void damaged_metrics_are_left_out(void **state)
 {
@@ -611,6 +631,7 @@ int main(void)
         TEST(waiting_costs_no_time),
         TEST(damaged_metrics_are_left_out),
         TEST(the_file_is_private),
+        TEST(reports_in_a_locale_with_commas),
         TEST(an_empty_file_is_resumed),
         TEST(long_files_are_read),
         TEST(escapes_of_other_writers),

@@ -16,6 +16,7 @@
 #include "nn/text/text.h"
 #include "nn/text/shapes.h"
 #include "base/options.h"
+#include "base/text.h"
 
 struct sentence {
     int64_t dim, buckets;
@@ -51,7 +52,7 @@ static int add_row(struct vectors *vectors, size_t dim, const char *numbers, con
     char *end = (char *)numbers;
     for (size_t i = 0; i < dim; i++) {
         const char *at = end;
-        row[i] = strtof(at, &end);
+        row[i] = uni__read_float(at, &end);
         if (end == at)
             return uni_error_set(err, UNI_EFORMAT,
                                  "\"%s\" line %zu: expected %zu numbers after the word, found %zu",

@@ -3,6 +3,7 @@
  * outputs; the sentence embedding against sums by hand and finite differences of its table; shapes,
  * empty texts, bad files, configs.
  */
+#include "base/test_locale.h"
 #include "nn/layers/reference.h"
 #include "nn/text/text.h"
 #include "nn/text/shapes.h"
@@ -290,6 +291,25 @@ static void test_sentence_from_file(void **state)
     uni_model_free(second);
 }
 
+/* Numbers of a file have a point, whatever the program's locale has. */
+static void test_sentence_in_a_locale_with_commas(void **state)
+{
+    if (!set_comma_locale())
+        skip(); /* no such locale on this machine */
+    char *path = write_file("fox 1.5 -0.25\n");
+    uni_model *model =
+        model_of(uni_layer_sentence_embedding(2, &(uni_sentence_options){ .vectors = path }));
+    setlocale(LC_NUMERIC, "C");
+    uni_tape *tape = NULL;
+    assert_int_equal(uni_tape_new(&tape, NULL, NULL), 0);
+    const float *out = embed(model, tape, 1, &(const uni_string){ "fox", 3 }, NULL);
+    assert_float_equal(out[0], 1.5, 0);
+    assert_float_equal(out[1], -0.25, 0);
+    uni_tape_free(tape);
+    uni_model_free(model);
+    drop_file(path);
+}
+
 static void test_sentence_learns(void **state)
 {
     static const char *const words[] = { "fox", "dog" };
@@ -363,9 +383,13 @@ static void test_any_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_to_keras),  cmocka_unit_test(test_vectorization_refuses),
-        cmocka_unit_test(test_config_refuses),  cmocka_unit_test(test_sentence_from_file),
-        cmocka_unit_test(test_sentence_learns), cmocka_unit_test(test_sentence_refuses),
+        cmocka_unit_test(test_equal_to_keras),
+        cmocka_unit_test(test_vectorization_refuses),
+        cmocka_unit_test(test_config_refuses),
+        cmocka_unit_test(test_sentence_from_file),
+        cmocka_unit_test(test_sentence_in_a_locale_with_commas),
+        cmocka_unit_test(test_sentence_learns),
+        cmocka_unit_test(test_sentence_refuses),
         cmocka_unit_test(test_any_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
