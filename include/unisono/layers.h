@@ -7,8 +7,8 @@
  * constructors can be written in a list. Ownership of the layer passes to the callee, even on
  * failure.
  *
- * A layer is a class (a const vtable) and a struct of its own. `call` is const: two replicas may
- * run one layer at the same time; state changes go through operations of the tape
+ * A layer is a class (a const table of functions) and a struct of its own. `call` is const: two
+ * replicas may run one layer at the same time; state changes go through operations of the tape
  * (uni_op_batch_norm).
  *
  * Thread rule: building belongs to one thread; calling is safe from several threads, each with its

@@ -1,9 +1,10 @@
 /*
  * track.h - sinks: receivers of a run's reports.
  *
- * A sink is a small vtable. All sinks of a run are called on one separate thread, in the order
- * given, fed from results.jsonl: a slow sink delays only the other sinks, never training. A sink
- * that fails is named in a warning and skipped for the rest of the run; the run continues.
+ * A sink is a class (a const table of functions) and data of its own. All sinks of a run are
+ * called on one separate thread, in the order given, fed from results.jsonl: a slow sink delays
+ * only the other sinks, never training. A sink that fails is named in a warning and skipped for the
+ * rest of the run; the run continues.
  *
  * Thread rule: construct anywhere, before the run; after that the sink thread calls it.
  *
@@ -92,15 +93,15 @@ typedef struct uni_sink_class {
 
 typedef struct uni_sink uni_sink;
 
-/* A custom sink. The vtable is borrowed (usually static). The sink owns self and passes it to
+/* A custom sink. The class is borrowed (usually static). The sink owns self and passes it to
  * free; on failure it stays the caller's. Runs borrow sinks: the caller frees them after the
  * run. */
-UNI_API UNI_MUST_USE int uni_sink_new(uni_sink **out, const uni_sink_class *vtable, void *self,
+UNI_API UNI_MUST_USE int uni_sink_new(uni_sink **out, const uni_sink_class *class_, void *self,
                                       uni_error *err);
 UNI_API void uni_sink_free(uni_sink *sink);
 
 /* Plain functions as a sink; each may be NULL. They cannot fail; a sink that can fail needs its
- * own vtable. */
+ * own class. */
 typedef struct uni_sink_functions {
     void (*on_start)(void *context, const uni_start_info *info);
     void (*on_result)(void *context, const uni_reports *reports);

@@ -331,7 +331,7 @@ static void csv_free(void *self)
     free(c);
 }
 
-static const uni_sink_class csv_vtable = {
+static const uni_sink_class csv_class = {
     .name = "csv",
     .start = csv_start,
     .result = csv_result,
@@ -354,7 +354,7 @@ int uni_sink_csv(uni_sink **out, const uni_sink_csv_options *options, uni_error 
     c->filename =
         uni__sink_copy(options->filename != NULL ? options->filename : "progress.csv", &failed);
     int status = failed ? uni_error_set(err, UNI_ENOMEM, "no memory for the csv sink")
-                        : uni_sink_new(out, &csv_vtable, c, err);
+                        : uni_sink_new(out, &csv_class, c, err);
     if (status < 0)
         csv_free(c);
     return status;

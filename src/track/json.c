@@ -268,7 +268,7 @@ static void json_free(void *self)
     free(j);
 }
 
-static const uni_sink_class json_vtable = {
+static const uni_sink_class json_class = {
     .name = "json",
     .start = json_start,
     .result = json_result,
@@ -301,7 +301,7 @@ int uni_sink_json(uni_sink **out, const uni_sink_json_options *options, uni_erro
                    (size_t)j->num_ranks * sizeof *j->ranks);
     }
     int status = failed ? uni_error_set(err, UNI_ENOMEM, "no memory for the json sink")
-                        : uni_sink_new(out, &json_vtable, j, err);
+                        : uni_sink_new(out, &json_class, j, err);
     if (status < 0)
         json_free(j);
     return status;

@@ -318,7 +318,7 @@ static void mlflow_free(void *self)
     free(m);
 }
 
-static const uni_sink_class mlflow_vtable = {
+static const uni_sink_class mlflow_class = {
     .name = "mlflow",
     .start = mlflow_start,
     .result = mlflow_result,
@@ -330,7 +330,7 @@ static const uni_sink_class mlflow_vtable = {
 const char *uni__sink_mlflow_run(const uni_sink *sink)
 {
     const mlflow *m = sink->self;
-    return sink->vtable == &mlflow_vtable && m->self != NULL ? m->store->run_id(m->self) : NULL;
+    return sink->class_ == &mlflow_class && m->self != NULL ? m->store->run_id(m->self) : NULL;
 }
 
 int uni_sink_mlflow(uni_sink **out, const uni_sink_mlflow_options *options, uni_error *err)
@@ -350,7 +350,7 @@ int uni_sink_mlflow(uni_sink **out, const uni_sink_mlflow_options *options, uni_
     m->save_artifact = options->save_artifact;
     m->rank = options->rank;
     int status = failed ? uni_error_set(err, UNI_ENOMEM, "no memory for the MLflow sink")
-                        : uni_sink_new(out, &mlflow_vtable, m, err);
+                        : uni_sink_new(out, &mlflow_class, m, err);
     if (status < 0)
         mlflow_free(m);
     return status;

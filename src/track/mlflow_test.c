@@ -47,7 +47,7 @@ static int try_start(uni_sink *sink, const char *run_dir, const char *config, un
                             .config = value,
                             .function = "train",
                             .started = 1700000000.25 };
-    int status = sink->vtable->start(sink->self, &info, failure);
+    int status = sink->class_->start(sink->self, &info, failure);
     uni_value_free(value);
     return status;
 }
@@ -64,7 +64,7 @@ static uni_sink *start(const char *run_dir, const uni_sink_mlflow_options *optio
 static int finish(uni_sink *sink, int code, uni_error *failure)
 {
     uni_finish_info info = { .code = code, .message = "", .seconds = 2.5 };
-    return sink->vtable->finish(sink->self, &info, failure);
+    return sink->class_->finish(sink->self, &info, failure);
 }
 
 /* ---- a directory ---- */
@@ -99,7 +99,7 @@ static void files_of_a_run(void **state)
                   "{\"loss\":0.5,\"eval\":{\"acc\":0.25},\"text\":\"x\",\"_timestamp\":5.5}",
                   "{\"loss\":9}", err));
     MUST(try_give(sink, 2, NULL, "{\"loss\":9}", err));
-    sink->vtable->tick(sink->self);
+    sink->class_->tick(sink->self);
     char *root = uni__path_join(*state, "mlruns", NULL), *experiment = only_folder(root);
     char run[600];
     const char *id = uni__sink_mlflow_run(sink);
@@ -234,7 +234,7 @@ static void numbers_that_are_not_finite(void **state)
         assert_int_equal(uni_dict_take(report, "loss", uni_value_float(numbers[i])), 0);
         assert_int_equal(uni_dict_take(report, "_timestamp", uni_value_float(1)), 0);
         uni_reports reports = { i + 1, 1, 1, (const uni_value *const *)&report };
-        MUST(sink->vtable->result(sink->self, &reports, err));
+        MUST(sink->class_->result(sink->self, &reports, err));
         uni_value_free(report);
     }
     MUST(finish(sink, 0, err));
@@ -428,7 +428,7 @@ static void requests_are_rare(void **state)
     uni_sink *sink = start(*state, &(uni_sink_mlflow_options){ .tracking_uri = SERVER }, "{}");
     for (int i = 1; i <= 20; i++) {
         MUST(try_give(sink, i, "{\"loss\":1}", NULL, err));
-        sink->vtable->tick(sink->self);
+        sink->class_->tick(sink->self);
     }
     uint64_t seconds = (uni__monotonic_ns() - begun) / 1000000000u;
     assert_true(count_of(state, "\"metrics\":[") <= 1 + seconds);

@@ -60,9 +60,9 @@ static void print_free(void *self)
     free(p);
 }
 
-static const uni_sink_class print_vtable = { .name = "print",
-                                             .result = print_result,
-                                             .free = print_free };
+static const uni_sink_class print_class = { .name = "print",
+                                            .result = print_result,
+                                            .free = print_free };
 
 int uni_sink_print(uni_sink **out, int fd, uni_error *err)
 {
@@ -71,7 +71,7 @@ int uni_sink_print(uni_sink **out, int fd, uni_error *err)
     if (p == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the print sink");
     p->fd = fd == 0 ? STDOUT_FILENO : fd;
-    int status = uni_sink_new(out, &print_vtable, p, err);
+    int status = uni_sink_new(out, &print_class, p, err);
     if (status < 0)
         print_free(p);
     return status;

@@ -415,7 +415,7 @@ static void progress_free(void *self)
     free(p);
 }
 
-static const uni_sink_class progress_vtable = {
+static const uni_sink_class progress_class = {
     .name = "progress",
     .start = progress_start,
     .result = progress_result,
@@ -473,7 +473,7 @@ int uni_sink_progress(uni_sink **out, const uni_sink_progress_options *options, 
     p->no_summary = options->no_summary;
     p->utf8 = locale_is_utf8();
     p->colour = terminal && (no_colour == NULL || no_colour[0] == 0);
-    int status = uni_sink_new(out, &progress_vtable, p, err);
+    int status = uni_sink_new(out, &progress_class, p, err);
     if (status < 0)
         progress_free(p);
     return status;

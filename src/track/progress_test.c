@@ -135,8 +135,8 @@ static rig rig_new(int columns, int rows, double total, const char *name)
     r.screen = screen_new(rows, columns);
     MUST(uni_sink_progress(&r.sink, &(uni_sink_progress_options){ .fd = r.slave }, err));
     uni_start_info info = { .run_id = name, .world_size = 4, .total_iterations = total };
-    MUST(r.sink->vtable->start(r.sink->self, &info, err));
-    r.sink->vtable->tick(r.sink->self);
+    MUST(r.sink->class_->start(r.sink->self, &info, err));
+    r.sink->class_->tick(r.sink->self);
     update(&r);
     return r;
 }
@@ -147,21 +147,21 @@ static void report(uni_sink *sink, int64_t iteration, const char *json)
     for (int rank = 0; rank < 4; rank++)
         MUST(uni_json_read(&values[rank], json, strlen(json), err));
     uni_reports reports = { iteration, 1, 4, (const uni_value *const *)values };
-    MUST(sink->vtable->result(sink->self, &reports, err));
+    MUST(sink->class_->result(sink->self, &reports, err));
     for (int rank = 0; rank < 4; rank++)
         uni_value_free(values[rank]);
 }
 
 static void event(rig *r, uni_event_kind kind, int rank, const char *message)
 {
-    MUST(r->sink->vtable->event(
+    MUST(r->sink->class_->event(
         r->sink->self, &(uni_event){ .kind = kind, .rank = rank, .message = message }, err));
     update(r);
 }
 
 static void tick(rig *r)
 {
-    r->sink->vtable->tick(r->sink->self);
+    r->sink->class_->tick(r->sink->self);
     update(r);
 }
 
@@ -204,7 +204,7 @@ static void bar_at_80_columns(void **state)
     assert_string_equal(screen_line(r.screen, 2), "restart from checkpoint_000003");
     assert_string_equal(screen_line(r.screen, 5),
                         "ranks 0-3 starting, 1 restart, checkpoint_000004");
-    MUST(r.sink->vtable->finish(r.sink->self, &(uni_finish_info){ .seconds = 65, .message = "" },
+    MUST(r.sink->class_->finish(r.sink->self, &(uni_finish_info){ .seconds = 65, .message = "" },
                                 err));
     update(&r);
     assert_non_null(strstr(screen_line(r.screen, 3), "25/100  1:05"));
@@ -320,7 +320,7 @@ static void terminal_is_left_as_it_was(void **state)
     assert_int_equal(tcgetattr(r.slave, &before), 0);
     report(r.sink, 1, METRICS);
     tick(&r);
-    MUST(r.sink->vtable->finish(
+    MUST(r.sink->class_->finish(
         r.sink->self,
         &(uni_finish_info){ .code = UNI_EWORKER, .message = "rank 1\033[31m died", .seconds = 2 },
         err));
@@ -464,14 +464,14 @@ static void lines_in_a_pipe(void **state)
     assert_int_equal(pipe(ends), 0);
     MUST(uni_sink_progress(&sink, &(uni_sink_progress_options){ .fd = ends[1] }, err));
     uni_start_info info = { .run_id = "n/run_001", .world_size = 4, .total_iterations = 10 };
-    MUST(sink->vtable->start(sink->self, &info, err));
-    MUST(sink->vtable->event(
+    MUST(sink->class_->start(sink->self, &info, err));
+    MUST(sink->class_->event(
         sink->self,
         &(uni_event){ .kind = UNI_EVENT_WORKERS, .message = "4 workers started in 3 ms" }, err));
     report(sink, 1, METRICS);
     report(sink, 9, "{\"loss\":12.5,\"accuracy\":0.25}");
     report(sink, 10, "{\"loss\":1,\"accuracy\":0.5}");
-    MUST(sink->vtable->finish(sink->self, &(uni_finish_info){ .message = "", .seconds = 61 }, err));
+    MUST(sink->class_->finish(sink->self, &(uni_finish_info){ .message = "", .seconds = 61 }, err));
     assert_true(read(ends[0], text, sizeof text - 1) > 0);
     char *line[8], *rest = text;
     for (int i = 0; i < 5; i++)
@@ -498,9 +498,9 @@ static void no_summary(void **state)
         MUST(uni_sink_progress(
             &sink, &(uni_sink_progress_options){ .fd = ends[1], .no_summary = without == 1 }, err));
         uni_start_info info = { .run_id = "n/run_001", .world_size = 4 };
-        MUST(sink->vtable->start(sink->self, &info, err));
+        MUST(sink->class_->start(sink->self, &info, err));
         report(sink, 1, METRICS);
-        MUST(sink->vtable->finish(sink->self, &(uni_finish_info){ .message = "" }, err));
+        MUST(sink->class_->finish(sink->self, &(uni_finish_info){ .message = "" }, err));
         assert_true(read(ends[0], text, sizeof text - 1) > 0);
         assert_non_null(strstr(text, "loss 0.1235"));
         assert_int_equal(strstr(text, "finished") == NULL, without);
@@ -529,7 +529,7 @@ static void locales(void **state)
                 values[name] ? setenv(names[name], values[name], 1) : unsetenv(names[name]), 0);
         MUST(uni_sink_progress(&r.sink, &(uni_sink_progress_options){ .fd = r.slave }, err));
         uni_start_info info = { .run_id = "n/run_001", .world_size = 4, .total_iterations = 4 };
-        MUST(r.sink->vtable->start(r.sink->self, &info, err));
+        MUST(r.sink->class_->start(r.sink->self, &info, err));
         report(r.sink, 2, METRICS);
         tick(&r);
         bool blocks = false;
@@ -553,11 +553,11 @@ static void missing_ranks_are_shown(void **state)
                                       .metrics = (const char *const[]){ "a.b", "none", NULL } },
         err));
     uni_start_info info = { .run_id = "n/run_001", .world_size = 2 };
-    MUST(sink->vtable->start(sink->self, &info, err));
+    MUST(sink->class_->start(sink->self, &info, err));
     MUST(uni_json_read(&value, "{\"x\":1,\"a\":{\"b\":2}}", 19, err));
     const uni_value *values[2] = { NULL, value };
-    MUST(sink->vtable->result(sink->self, &(uni_reports){ 3, 1, 2, values }, err));
-    sink->vtable->tick(sink->self);
+    MUST(sink->class_->result(sink->self, &(uni_reports){ 3, 1, 2, values }, err));
+    sink->class_->tick(sink->self);
     assert_true(read(ends[0], text, sizeof text - 1) > 0);
     assert_string_equal(text, "[    3]  a.b 2          without rank 0\n");
     uni_value_free(value);

@@ -48,7 +48,7 @@ static void warn(uni__sink_runner *r, const char *message)
 {
     bool shown = false;
     for (int i = 0; i < r->options.num_sinks; i++)
-        shown = shown || (r->sinks[i] != NULL && r->sinks[i]->vtable->event != NULL);
+        shown = shown || (r->sinks[i] != NULL && r->sinks[i]->class_->event != NULL);
     uni__log(shown ? UNI_LOG_INFO : UNI_LOG_WARN, "%s", message);
     if (r->options.warning != NULL)
         r->options.warning(r->options.context, message);
@@ -74,16 +74,16 @@ static void leave_out(uni__sink_runner *r, int index, const char *doing, const u
     for (int i_ = 0; i_ < (r)->options.num_sinks; i_++) {                                          \
         uni_sink *sink_ = (r)->sinks[i_];                                                          \
         uni_error err_ = { 0 };                                                                    \
-        if (sink_ != NULL && sink_->vtable->slot != NULL &&                                        \
-            sink_->vtable->slot(sink_->self, __VA_ARGS__, &err_) < 0)                              \
+        if (sink_ != NULL && sink_->class_->slot != NULL &&                                        \
+            sink_->class_->slot(sink_->self, __VA_ARGS__, &err_) < 0)                              \
             leave_out(r, i_, doing, &err_);                                                        \
     }
 
 static void tick(uni__sink_runner *r)
 {
     for (int i = 0; i < r->options.num_sinks; i++)
-        if (r->sinks[i] != NULL && r->sinks[i]->vtable->tick != NULL)
-            r->sinks[i]->vtable->tick(r->sinks[i]->self);
+        if (r->sinks[i] != NULL && r->sinks[i]->class_->tick != NULL)
+            r->sinks[i]->class_->tick(r->sinks[i]->self);
 }
 
 /* Returns the oldest queued event, which the caller then owns, or a sentence about those that did

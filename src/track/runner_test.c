@@ -66,12 +66,12 @@ static int log_finish(void *self, const uni_finish_info *info, uni_error *err)
     return l->fail_finish ? uni_error_set(err, UNI_EIO, "no end") : 0;
 }
 
-static const uni_sink_class log_vtable = { .name = "log",
-                                           .start = log_start,
-                                           .result = log_result,
-                                           .event = log_event,
-                                           .tick = log_tick,
-                                           .finish = log_finish };
+static const uni_sink_class log_class = { .name = "log",
+                                          .start = log_start,
+                                          .result = log_result,
+                                          .event = log_event,
+                                          .tick = log_tick,
+                                          .finish = log_finish };
 
 typedef struct rig {
     uni__results_writer *writer;
@@ -101,7 +101,7 @@ static void rig_start(rig *r, void **state, int world_size, bool lockstep)
     uni_log_level_set(UNI_LOG_OFF);
     MUST(uni__results_writer_open(&r->writer, path, world_size, false, err));
     for (int i = 0; i < 2; i++)
-        MUST(uni_sink_new(&r->sinks[i], &log_vtable, &r->logs[i], err));
+        MUST(uni_sink_new(&r->sinks[i], &log_class, &r->logs[i], err));
     uni_start_info info = {
         .run_dir = *state, .name = "n", .run_id = "n/run_001", .world_size = world_size
     };

@@ -1,5 +1,5 @@
 /*
- * sink.c - a sink is a vtable and its self; and the sink that calls user functions.
+ * sink.c - a sink is a class and its self; and the sink that calls user functions.
  *
  * Thread: construction anywhere, everything else on the sink thread (runner.c).
  */
@@ -12,15 +12,15 @@
 #include "track/shared.h"
 #include "track/trials.h"
 
-int uni_sink_new(uni_sink **out, const uni_sink_class *vtable, void *self, uni_error *err)
+int uni_sink_new(uni_sink **out, const uni_sink_class *class_, void *self, uni_error *err)
 {
     *out = NULL;
-    if (vtable == NULL || vtable->name == NULL)
-        return uni_error_set(err, UNI_EINVAL, "a sink needs a vtable with a name");
+    if (class_ == NULL || class_->name == NULL)
+        return uni_error_set(err, UNI_EINVAL, "a sink needs a class with a name");
     uni_sink *sink = malloc(sizeof *sink);
     if (sink == NULL)
-        return uni_error_set(err, UNI_ENOMEM, "no memory for the sink \"%s\"", vtable->name);
-    *sink = (uni_sink){ vtable, self };
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the sink \"%s\"", class_->name);
+    *sink = (uni_sink){ class_, self };
     *out = sink;
     return 0;
 }
@@ -29,25 +29,25 @@ void uni_sink_free(uni_sink *sink)
 {
     if (sink == NULL)
         return;
-    if (sink->vtable->free != NULL)
-        sink->vtable->free(sink->self);
+    if (sink->class_->free != NULL)
+        sink->class_->free(sink->self);
     free(sink);
 }
 
 const char *uni__sink_name(const uni_sink *sink)
 {
-    return sink->vtable->name;
+    return sink->class_->name;
 }
 
 int uni__sink_feed(uni_sink *sink, const uni_start_info *info, const uni_reports *reports,
                    size_t count, const uni_finish_info *finish, uni_error *err)
 {
-    const uni_sink_class *vtable = sink->vtable;
-    if (vtable->start != NULL)
-        UNI_TRY(vtable->start(sink->self, info, err));
-    for (size_t i = 0; i < count && vtable->result != NULL; i++)
-        UNI_TRY(vtable->result(sink->self, &reports[i], err));
-    return vtable->finish != NULL ? vtable->finish(sink->self, finish, err) : 0;
+    const uni_sink_class *class_ = sink->class_;
+    if (class_->start != NULL)
+        UNI_TRY(class_->start(sink->self, info, err));
+    for (size_t i = 0; i < count && class_->result != NULL; i++)
+        UNI_TRY(class_->result(sink->self, &reports[i], err));
+    return class_->finish != NULL ? class_->finish(sink->self, finish, err) : 0;
 }
 
 /* ---- user functions ---- */
@@ -84,7 +84,7 @@ static int callback_finish(void *self, const uni_finish_info *info, uni_error *e
     return 0;
 }
 
-static const uni_sink_class callback_vtable = {
+static const uni_sink_class callback_class = {
     .name = "callback",
     .start = callback_start,
     .result = callback_result,
@@ -100,7 +100,7 @@ int uni_sink_from_functions(uni_sink **out, const uni_sink_functions *callback, 
     if (copy == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a callback");
     *copy = *callback;
-    int status = uni_sink_new(out, &callback_vtable, copy, err);
+    int status = uni_sink_new(out, &callback_class, copy, err);
     if (status < 0)
         free(copy);
     return status;

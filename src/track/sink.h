@@ -8,7 +8,7 @@
 #include "base/text.h"
 
 struct uni_sink {
-    const uni_sink_class *vtable;
+    const uni_sink_class *class_;
     void *self;
 };
 

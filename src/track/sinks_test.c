@@ -15,12 +15,12 @@ static void start(uni_sink *sink, void **state)
     uni_start_info info = {
         .run_dir = *state, .name = "n", .run_id = "n/run_001", .world_size = 2
     };
-    MUST(sink->vtable->start(sink->self, &info, err));
+    MUST(sink->class_->start(sink->self, &info, err));
 }
 
 static void finish(uni_sink *sink)
 {
-    MUST(sink->vtable->finish(sink->self, &(uni_finish_info){ .message = "" }, err));
+    MUST(sink->class_->finish(sink->self, &(uni_finish_info){ .message = "" }, err));
     uni_sink_free(sink);
 }
 
@@ -40,7 +40,7 @@ static void csv_table(void **state)
                   err));
     MUST(try_give(sink, 2, NULL, "{\"loss\":9}", err)); /* rank 0 did not report: no row */
     MUST(try_give(sink, 3, "{\"s\":\"he said \\\"no\\\"\",\"loss\":null}", NULL, err));
-    sink->vtable->tick(sink->self);
+    sink->class_->tick(sink->self);
     expect_file(state, "progress.csv", "loss,a.b,s\n0.5,1,\"x,y\"\n,,\"he said \"\"no\"\"\"\n");
     MUST(try_give(sink, 4, "{\"new \\\"one\\\"\":true,\"loss\":1e300,\"l\":[1,null]}", NULL, err));
     finish(sink);
@@ -79,7 +79,7 @@ static void csv_full_disk_is_said(void **state)
     uni__fault_hook_set(no_room, NULL);
     for (int i = 1; i < 100000 && status == 0; i++) {
         status = try_give(sink, i, "{\"loss\":1}", NULL, &failure);
-        sink->vtable->tick(sink->self);
+        sink->class_->tick(sink->self);
     }
     uni__fault_hook_set(NULL, NULL);
     assert_int_equal(status, UNI_EDISKFULL); /* at the latest when 64 KiB wait */
@@ -129,7 +129,7 @@ static void json_is_whole_after_every_flush(void **state)
         MUST(try_give(sink, i, report, NULL, err));
         if (i % 3 != 0)
             continue;
-        sink->vtable->tick(sink->self);
+        sink->class_->tick(sink->self);
         char *text = read_text(*state, "results.json");
         uni_value *value = from_json(text);
         assert_int_equal(uni_list_size(value), i);
@@ -148,7 +148,7 @@ static void bad_file_names_are_refused(void **state)
     uni_error failure = { 0 };
     uni_start_info info = { .run_dir = *state };
     MUST(uni_sink_csv(&sink, &(uni_sink_csv_options){ .filename = "../x.csv" }, err));
-    assert_int_equal(sink->vtable->start(sink->self, &info, &failure), UNI_EINVAL);
+    assert_int_equal(sink->class_->start(sink->self, &info, &failure), UNI_EINVAL);
     uni_sink_free(sink);
 }
 
@@ -181,13 +181,13 @@ static void missing_plugin_names_the_package(void **state)
     setenv("UNISONO_PLUGINS", *state, 1);
     MUST(uni_sink_mlflow(&sink, &(uni_sink_mlflow_options){ .tracking_uri = "http://127.0.0.1:1" },
                          err));
-    assert_int_equal(sink->vtable->start(sink->self, &info, &failure), UNI_EUNSUPPORTED);
+    assert_int_equal(sink->class_->start(sink->self, &info, &failure), UNI_EUNSUPPORTED);
     assert_non_null(strstr(failure.message, broken));
     uni_sink_free(sink);
     unsetenv("UNISONO_PLUGINS");
     MUST(uni_sink_mlflow(&sink, &(uni_sink_mlflow_options){ .tracking_uri = "databricks://x" },
                          err));
-    assert_int_equal(sink->vtable->start(sink->self, &info, &failure), UNI_EUNSUPPORTED);
+    assert_int_equal(sink->class_->start(sink->self, &info, &failure), UNI_EUNSUPPORTED);
     uni_sink_free(sink);
 }
 

@@ -440,7 +440,7 @@ static void tensorboard_free(void *self)
     free(t);
 }
 
-static const uni_sink_class tensorboard_vtable = {
+static const uni_sink_class tensorboard_class = {
     .name = "tensorboard",
     .start = tensorboard_start,
     .result = tensorboard_result,
@@ -463,7 +463,7 @@ int uni_sink_tensorboard(uni_sink **out, const uni_sink_tensorboard_options *opt
     t->dir = uni__sink_copy(options->dir, &failed);
     t->prefix = uni__sink_copy(options->prefix != NULL ? options->prefix : "", &failed);
     int status = failed ? uni_error_set(err, UNI_ENOMEM, "no memory for the TensorBoard sink")
-                        : uni_sink_new(out, &tensorboard_vtable, t, err);
+                        : uni_sink_new(out, &tensorboard_class, t, err);
     if (status < 0)
         tensorboard_free(t);
     return status;

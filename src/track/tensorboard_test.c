@@ -86,7 +86,7 @@ static void give(uni_sink *sink, int attempt, int64_t iteration, const char *ran
 {
     uni_value *values[2] = { rank_0 ? from_json(rank_0) : NULL, rank_1 ? from_json(rank_1) : NULL };
     uni_reports reports = { iteration, attempt, 2, (const uni_value *const *)values };
-    MUST(sink->vtable->result(sink->self, &reports, err));
+    MUST(sink->class_->result(sink->self, &reports, err));
     uni_value_free(values[0]);
     uni_value_free(values[1]);
 }
@@ -103,7 +103,7 @@ static uni_sink *start(void **state, const uni_sink_tensorboard_options *options
                             .world_size = 2,
                             .config = value,
                             .started = 1000.5 };
-    MUST(sink->vtable->start(sink->self, &info, err));
+    MUST(sink->class_->start(sink->self, &info, err));
     uni_value_free(value);
     return sink;
 }
@@ -111,7 +111,7 @@ static uni_sink *start(void **state, const uni_sink_tensorboard_options *options
 static void finish(uni_sink *sink, int code)
 {
     uni_finish_info info = { .code = code, .message = "", .seconds = 2 };
-    MUST(sink->vtable->finish(sink->self, &info, err));
+    MUST(sink->class_->finish(sink->self, &info, err));
     uni_sink_free(sink);
 }
 
@@ -171,7 +171,7 @@ static void prefix_rank_and_folder(void **state)
         start(state, &(uni_sink_tensorboard_options){ .dir = dir, .prefix = "unisono/", .rank = 1 },
               NULL);
     give(sink, 1, 1, "{\"loss\":1}", "{\"loss\":9}");
-    sink->vtable->tick(sink->self); /* what was reported is readable before the end */
+    sink->class_->tick(sink->self); /* what was reported is readable before the end */
     events all = read_events(dir);
     assert_int_equal(all.count, 2);
     scalar_is(all.list[1], 0, "unisono/loss", 9);
@@ -209,7 +209,7 @@ static void histograms(void **state)
             uni_list_take(list, uni_value_float((const double[]){ NAN, 3, INFINITY, 5 }[i])), 0);
     assert_int_equal(uni_dict_take(report, "h", list), 0);
     uni_reports reports = { 2, 1, 1, (const uni_value *const *)&report };
-    MUST(sink->vtable->result(sink->self, &reports, err));
+    MUST(sink->class_->result(sink->self, &reports, err));
     uni_value_free(report);
     finish(sink, 0);
     events all = read_events(*state);

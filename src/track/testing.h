@@ -95,7 +95,7 @@ static inline int try_give(uni_sink *sink, int64_t iteration, const char *rank_0
 {
     uni_value *values[2] = { rank_0 ? from_json(rank_0) : NULL, rank_1 ? from_json(rank_1) : NULL };
     uni_reports reports = { iteration, 1, 2, (const uni_value *const *)values };
-    int status = sink->vtable->result(sink->self, &reports, failure);
+    int status = sink->class_->result(sink->self, &reports, failure);
     uni_value_free(values[0]);
     uni_value_free(values[1]);
     return status;
