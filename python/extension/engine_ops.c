@@ -51,18 +51,29 @@ static int ints_from(PyObject *object, int64_t *out, int max)
 
 /* ---- elementwise ---- */
 
+/* Arguments (name, a, b): the name's place in the list, or -1 with an exception. */
+static int named_pair(PyObject *tape, PyObject *arguments, const char *const *names,
+                      const char *what, uni_tensor **x, uni_tensor **y)
+{
+    const char *name;
+    PyObject *a, *b;
+    if (!PyArg_ParseTuple(arguments, "sOO", &name, &a, &b))
+        return -1;
+    int kind = kind_of(name, names, what);
+    *x = kind < 0 ? NULL : number_arg(tape, a);
+    *y = *x ? number_arg(tape, b) : NULL;
+    return *y ? kind : -1;
+}
+
 static PyObject *op_binary(PyObject *tape, PyObject *arguments)
 {
     static const char *const names[] = { "add", "sub",     "mul",     "div",
                                          "pow", "maximum", "minimum", "squared_difference",
                                          NULL };
-    const char *name;
-    PyObject *a, *b;
-    if (!PyArg_ParseTuple(arguments, "sOO", &name, &a, &b))
-        return NULL;
-    int kind = kind_of(name, names, "operation");
-    uni_tensor *x = kind < 0 ? NULL : number_arg(tape, a), *y = x ? number_arg(tape, b) : NULL;
-    return finish(tape, y ? uni_op_binary(engine_tape_of(tape), (uni_binary)kind, x, y) : NULL);
+    uni_tensor *x, *y;
+    int kind = named_pair(tape, arguments, names, "operation", &x, &y);
+    return finish(tape,
+                  kind < 0 ? NULL : uni_op_binary(engine_tape_of(tape), (uni_binary)kind, x, y));
 }
 
 static PyObject *op_unary(PyObject *tape, PyObject *arguments)
@@ -98,13 +109,10 @@ static PyObject *op_compare(PyObject *tape, PyObject *arguments)
 {
     static const char *const names[] = { "equal",   "not_equal",     "less", "less_equal",
                                          "greater", "greater_equal", NULL };
-    const char *name;
-    PyObject *a, *b;
-    if (!PyArg_ParseTuple(arguments, "sOO", &name, &a, &b))
-        return NULL;
-    int kind = kind_of(name, names, "comparison");
-    uni_tensor *x = kind < 0 ? NULL : number_arg(tape, a), *y = x ? number_arg(tape, b) : NULL;
-    return finish(tape, y ? uni_op_compare(engine_tape_of(tape), (uni_compare)kind, x, y) : NULL);
+    uni_tensor *x, *y;
+    int kind = named_pair(tape, arguments, names, "comparison", &x, &y);
+    return finish(tape,
+                  kind < 0 ? NULL : uni_op_compare(engine_tape_of(tape), (uni_compare)kind, x, y));
 }
 
 static PyObject *op_where(PyObject *tape, PyObject *arguments)

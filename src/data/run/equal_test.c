@@ -19,6 +19,15 @@ static uni_dataset_iterator *open_rank(uni_dataset *dataset, int rank, int ranks
     return it;
 }
 
+/* Ends an iterator and appends its state to the list. */
+static void close_with_state(uni_dataset_iterator *it, uni_value *states)
+{
+    uni_value *one = NULL;
+    assert_ok(uni_dataset_iterator_state(&one, it, &failure));
+    assert_int_equal(uni_list_take(states, one), 0);
+    uni_dataset_iterator_free(it);
+}
+
 /* ---- batches may be empty ---- */
 
 /* Runs all ranks for two epochs: equal batch counts, and every row once per epoch, or at most once
@@ -81,14 +90,12 @@ static void equal_after_a_resume(void **state)
         uni_dataset *dataset = make_uneven(30, seed, &rows);
         shuffle(&dataset, seed % 2 == 0 ? 0 : 50);
         int *seen = calloc((size_t)rows + 1, sizeof *seen), ranks = seed % 3 == 0 ? 5 : 2;
-        uni_value *states = uni_value_list(), *merged = NULL, *one = NULL;
+        uni_value *states = uni_value_list(), *merged = NULL;
         uni_dataset_iterator *it = NULL;
         for (int rank = 0; rank < 3; rank++) {
             it = open_rank(dataset, rank, 3, (uni_data_options){ .batch_size = 16 });
             (void)take_epoch(it, (int64_t)seed, seen);
-            assert_ok(uni_dataset_iterator_state(&one, it, &failure));
-            assert_int_equal(uni_list_take(states, one), 0);
-            uni_dataset_iterator_free(it);
+            close_with_state(it, states);
         }
         assert_ok(uni_dataset_merge_states(&merged, states, &failure));
         for (int rank = 0; rank < ranks; rank++) {
@@ -401,7 +408,7 @@ static void with_and_without(void **state)
         int64_t rows = 0;
         uni_dataset *dataset = make_uneven(25, seed, &rows);
         int *seen = calloc((size_t)rows + 1, sizeof *seen);
-        uni_value *states = uni_value_list(), *merged = NULL, *one = NULL, *said = NULL;
+        uni_value *states = uni_value_list(), *merged = NULL, *said = NULL;
         uni_dataset_iterator *it = NULL;
         if (seed % 3 > 0)
             shuffle(&dataset, seed % 3 == 1 ? 0 : 70);
@@ -409,9 +416,7 @@ static void with_and_without(void **state)
             uni_data_options options = { .batch_size = 5, .shard = rank, .num_shards = 2 };
             assert_ok(uni_dataset_iterate(&it, dataset, &options, &failure));
             (void)take_epoch(it, 4, seen);
-            assert_ok(uni_dataset_iterator_state(&one, it, &failure));
-            assert_int_equal(uni_list_take(states, one), 0);
-            uni_dataset_iterator_free(it);
+            close_with_state(it, states);
         }
         assert_ok(uni_dataset_merge_states(&merged, states, &failure));
         said = run_ranks(dataset, 3, 1, 4, 6, true, merged, seen);
