@@ -5,11 +5,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "group/launchers.h"
 #include "group/network.h"
+#include "group/page.h"
 #include "group/remote.h"
 
 static void test_hosts(void **unused)
@@ -105,12 +108,101 @@ static void test_paths(void **unused)
     assert_false(uni__remote_path_is_safe("a\0b", 3));
 }
 
+static void test_this_host(void **unused)
+{
+    char own[256] = "", longer[300];
+    assert_int_equal(gethostname(own, sizeof own - 1), 0);
+    snprintf(longer, sizeof longer, "%sx", own);
+    assert_true(uni__network_is_this_host(own));
+    assert_true(uni__network_is_this_host("localhost") && uni__network_is_this_host("127.0.1.1"));
+    assert_true(uni__network_is_this_host("::1"));
+    assert_false(uni__network_is_this_host(longer) || uni__network_is_this_host("128.0.0.1"));
+    assert_false(uni__network_is_this_host("") || uni__network_is_this_host("localhosts"));
+}
+
+static uni__page *fresh_page(void)
+{
+    uni__page *page = NULL;
+    int fd = -1;
+    assert_int_equal(uni__page_new(&page, &fd, NULL), 0);
+    close(fd);
+    return page;
+}
+
+/* What a worker on another host writes into its page is in the controller's mirror of it. */
+static void test_words_of_a_worker(void **unused)
+{
+    uni__page *page = fresh_page(), *mirror = fresh_page();
+    uni__worker_words now, none = { 0 }, again;
+    (void)uni__worker_words_read(page, &none, &(uni__worker_words){ 0 });
+    assert_false(uni__worker_words_read(page, &now, &none)); /* nothing is sent for nothing */
+    _Atomic uint32_t *const words[] = { &page->owner, &page->stop_request, &page->stop_seen,
+                                        &page->loaded, &page->checkpoints_taken };
+    _Atomic uint32_t *const mirrored[] = { &mirror->owner, &mirror->stop_request,
+                                           &mirror->stop_seen, &mirror->loaded,
+                                           &mirror->checkpoints_taken };
+    for (uint32_t i = 0; i < 5; i++) {
+        uint32_t value = atomic_load(words[i]) + 7 + i;
+        (void)uni__worker_words_read(page, &now, &none);
+        atomic_store(words[i], value);
+        assert_true(uni__worker_words_read(page, &again, &now));
+        uni__worker_words_apply(mirror, &again);
+        assert_int_equal(atomic_load(mirrored[i]), value);
+    }
+    atomic_store(&page->waited_ns, UINT64_C(1) << 40);
+    atomic_store(&page->heartbeat, UINT64_C(3) << 40);
+    atomic_store(&page->iteration, INT64_C(5) << 40);
+    assert_true(uni__worker_words_read(page, &now, &again));
+    uni__worker_words_apply(mirror, &now);
+    assert_true(atomic_load(&mirror->waited_ns) == UINT64_C(1) << 40);
+    assert_true(atomic_load(&mirror->heartbeat) == UINT64_C(3) << 40);
+    assert_true(atomic_load(&mirror->iteration) == INT64_C(5) << 40);
+    assert_false(uni__worker_words_read(page, &again, &now));
+    uni__page_unmap(page);
+    uni__page_unmap(mirror);
+}
+
+/* And the other way: stops, turns and the alarm. */
+static void test_words_of_the_controller(void **unused)
+{
+    uni__page *page = fresh_page(), *mirror = fresh_page();
+    uni__control_words before, now;
+    uni__control_words_read(page, &before);
+    atomic_store(&page->stop_at, INT64_C(9) << 40);
+    atomic_store(&page->stopping, 1);
+    atomic_store(&page->stop_at_known, 1);
+    atomic_store(&page->released, 12);
+    atomic_store(&page->checkpoints_done, 13);
+    atomic_store(&page->checkpoints_over, 14);
+    atomic_store(&page->suspect, 15);
+    strcpy(page->alarm_reason, "rank 3 died");
+    atomic_store(&page->alarm, 1);
+    uni__control_words_read(page, &now);
+    uni__control_words_apply(mirror, &now, &before);
+    assert_true(atomic_load(&mirror->stop_at) == INT64_C(9) << 40);
+    assert_int_equal(atomic_load(&mirror->stopping), 1);
+    assert_int_equal(atomic_load(&mirror->stop_at_known), 1);
+    assert_int_equal(atomic_load(&mirror->released), 12);
+    assert_int_equal(atomic_load(&mirror->checkpoints_done), 13);
+    assert_int_equal(atomic_load(&mirror->checkpoints_over), 14);
+    assert_int_equal(atomic_load(&mirror->suspect), 15);
+    assert_int_equal(atomic_load(&mirror->alarm), 1);
+    assert_string_equal(mirror->alarm_reason, "rank 3 died");
+    uni__page_unmap(page);
+    uni__page_unmap(mirror);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hosts),        cmocka_unit_test(test_slurm_hosts),
-        cmocka_unit_test(test_command_line), cmocka_unit_test(test_interfaces),
+        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_slurm_hosts),
+        cmocka_unit_test(test_command_line),
+        cmocka_unit_test(test_interfaces),
         cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_this_host),
+        cmocka_unit_test(test_words_of_a_worker),
+        cmocka_unit_test(test_words_of_the_controller),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
