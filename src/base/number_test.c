@@ -4,7 +4,7 @@
  * The C library's strtod and printf are the reference. `number_test N` runs N random numbers of
  * each kind instead of the default (10,000,000 takes a minute).
  */
-#include "base/test_locale.h"
+#include "base/locale_fixture.h"
 #include "base/test.h"
 #include <float.h>
 #include <math.h>

@@ -10,7 +10,7 @@
 #include "base/shared.h"
 #include "base/clock.h"
 #include "base/fault.h"
-#include "base/test_locale.h"
+#include "base/locale_fixture.h"
 
 typedef struct rig {
     char path[300];
@@ -482,7 +482,7 @@ static void escapes_of_other_writers(void **state)
                            "A \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \b\f\n\r\t/", err));
 }
 
-/* A program with a decimal comma reads the same reports: digits in full, and beyond the fast path. */
+/* A program with a decimal comma reads the same reports. */
 static void reports_in_a_locale_with_commas(void **state)
 {
     seen s = { 0 };

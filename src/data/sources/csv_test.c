@@ -3,7 +3,7 @@
  * anywhere, and errors for bad rows.
  */
 #include <math.h>
-#include "base/test_locale.h"
+#include "base/locale_fixture.h"
 #include "data/shared.h"
 #include "base/random.h"
 #include "data/sources/csv.h"

@@ -3,7 +3,7 @@
  * outputs; the sentence embedding against sums by hand and finite differences of its table; shapes,
  * empty texts, bad files, configs.
  */
-#include "base/test_locale.h"
+#include "base/locale_fixture.h"
 #include "nn/layers/reference.h"
 #include "nn/text/text.h"
 #include "nn/text/shapes.h"

@@ -1,7 +1,7 @@
-/* test_locale.h - for tests: a locale with a decimal comma, made by localedef where none is
+/* locale_fixture.h - for tests: a locale with a decimal comma, made by localedef where none is
  * installed. */
-#ifndef UNISONO_BASE_TEST_LOCALE_H
-#define UNISONO_BASE_TEST_LOCALE_H
+#ifndef UNISONO_BASE_LOCALE_FIXTURE_H
+#define UNISONO_BASE_LOCALE_FIXTURE_H
 
 #include <locale.h>
 #include <stdbool.h>
