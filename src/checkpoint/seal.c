@@ -88,7 +88,7 @@ static int sync_descriptor(int fd, const char *full, uni_error *err)
 static int seal_regular(sealing *state, const char *relative, const char *full, uni_error *err)
 {
     const uni__manifest_file *known = find_known(state, relative);
-    int fd = open(full, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = open(full, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return uni_error_set_errno(err, errno, "cannot read %s", full);
     int status = 0;

@@ -76,8 +76,9 @@ static void child_run(const uni__child *plan, int failure)
     sigprocmask(SIG_SETMASK, &none, NULL);
 
     int null = open("/dev/null", O_RDONLY);
-    int log = open(plan->log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
-    if (log < 0)
+    /* The agent waits for us: a FIFO that an earlier worker put in place of its log must not block. */
+    int log = open(plan->log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (log < 0 || fcntl(log, F_SETFL, O_APPEND) < 0)
         child_fail(failure, UNI__CHILD_LOG);
     if (dup2(null, 0) < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0)
         child_fail(failure, UNI__CHILD_DESCRIPTORS);

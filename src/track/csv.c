@@ -205,7 +205,7 @@ static int rewrite(csv *c, size_t before, uni_error *err)
     int status = table.failed
                      ? uni_error_set(err, UNI_ENOMEM, "no memory to write %s anew", c->path)
                      : uni__write_file(c->path, table.data, table.size, false, err);
-    int fd = status < 0 ? -1 : open(c->path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    int fd = status < 0 ? -1 : open(c->path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK);
     if (status == 0 && fd < 0)
         status = uni_error_set_errno(err, errno, "cannot append to %s", c->path);
     if (status == 0) {
@@ -255,7 +255,7 @@ static int csv_start(void *self, const uni_start_info *info, uni_error *err)
     size_t size = 0;
     int status = 0;
     UNI_TRY(uni__sink_path(&c->path, c->dir, c->filename, info->run_dir, err));
-    c->fd = open(c->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    c->fd = open(c->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
     if (c->fd < 0)
         return uni_error_set_errno(err, errno, "cannot write the table %s", c->path);
     UNI_TRY(uni__read_file(&data, &size, c->path, SIZE_MAX / 4, err));

@@ -109,7 +109,7 @@ int uni__follower_new(uni__follower **out, uni__results_writer *writer, uni_erro
     if (f == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to follow %s", feed->path);
     f->blocker = -1;
-    f->fd = open(feed->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    f->fd = open(feed->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (f->fd < 0) {
         status = uni_error_set_errno(err, errno, "cannot follow the reports in %s", feed->path);
         goto fail;

@@ -240,7 +240,7 @@ static int flush_metric(files *f, metric_file *metric, uni_error *err)
 {
     char *path = NULL;
     UNI_TRY(path_of(f, "metrics", metric->name, &path, err));
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
     int status = fd < 0 ? uni_error_set_errno(err, errno, "cannot write the metric %s", path)
                         : uni__write_all(fd, metric->pending.data, metric->pending.size, path, err);
     if (fd >= 0)

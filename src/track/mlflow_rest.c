@@ -302,7 +302,7 @@ static int upload_file(void *context, const char *relative_path, const char *ful
     uni__percent_encode(&url, u->target, true);
     uni__text_add_string(&url, "/checkpoints/");
     uni__percent_encode(&url, relative_path, true);
-    int fd = open(full_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = open(full_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     int status = 0;
     if (fd < 0)
         status = uni_error_set_errno(err, errno, "cannot read the artifact %s", full_path);

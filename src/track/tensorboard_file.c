@@ -88,7 +88,7 @@ int uni__event_file_reopen(uni__event_file *file, const char *dir, const char *n
     file->path = uni__path_join(dir, name, NULL);
     if (file->path == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the path of an event file");
-    file->fd = open(file->path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    file->fd = open(file->path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (file->fd < 0 || fstat(file->fd, &info) < 0)
         return uni_error_set_errno(err, errno, "cannot write the event file %s", file->path);
     if ((uint64_t)info.st_size < size)

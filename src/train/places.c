@@ -181,7 +181,8 @@ char *uni__places_log_tail(const uni__places *places, int rank, int64_t begin, i
 {
     char *path = uni__places_log(places, rank), *text = NULL;
     struct stat info;
-    int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    /* A worker may have put anything in its place, a FIFO too. */
+    int fd = path ? uni__open_unlinked(path, NULL) : -1;
     free(path);
     if (fd < 0 || fstat(fd, &info) < 0) {
         if (fd >= 0)

@@ -253,6 +253,31 @@ def test_buffers_that_are_replaced(storage):
         assert "succeeded" in said or "could not save a checkpoint" in said or "without its buffer" in said, said
 
 
+# Puts a FIFO, or a directory, in place of a file of its own run, and ends.
+REPLACE = """
+import os, sys, time
+what, path = sys.argv[1], os.path.join(os.environ["UNISONO_RUN_DIR"], sys.argv[2])
+os.write(int(os.environ["UNISONO_REPORT_FD"]), b'{"loss": 1}\\n')
+if os.path.lexists(path) or "log" in path:
+    if not os.path.isdir(path):
+        os.unlink(path)
+        os.mkfifo(path) if what == "fifo" else os.mkdir(path)
+sys.exit(3)
+"""
+
+
+def test_files_that_are_replaced(storage):
+    """A worker puts a FIFO in place of its log, or of another file of its run, and dies: the controller looked for the last lines there, deaf to all signals,
+    and so did the agent that started the next attempt."""
+    script = script_of(storage, REPLACE)
+    for what in ("fifo", "folder"):
+        for name in ("logs/rank_0.log", "results.jsonl", "run.json", "journal.jsonl", "progress.csv", "result.json"):
+            place = os.path.join(storage, what + name.replace("/", "_"))
+            os.mkdir(place)
+            said = run(place, ["python3", script, what, name], "--max-failures", "1", "--sink", "csv,json", limit="20s", seconds=15, workers=1)
+            assert "exited with code 3" in said, (what, name, said[-2000:])
+
+
 def attacked(storage, how):
     """What a run said in which rank 0 attacks what it shares with the controller (rogue_ring.c)."""
     place = os.path.join(storage, how)

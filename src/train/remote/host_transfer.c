@@ -165,7 +165,7 @@ static bool send_piece_of_file(host_agent *self, int slot, host_transfer *transf
     }
     if (transfer->fd < 0) {
         char *full = uni__path_join(transfer->directory, path, NULL);
-        transfer->fd = full ? open(full, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+        transfer->fd = full ? open(full, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
         transfer->offset = 0;
         free(full);
     }
@@ -213,7 +213,7 @@ void host_transfer_pump(host_agent *self)
 void host_forward_log(host_agent *self, int slot)
 {
     host_worker *worker = &self->workers[slot];
-    int fd = worker->log && self->link ? open(worker->log, O_RDONLY | O_CLOEXEC) : -1;
+    int fd = worker->log && self->link ? uni__open_unlinked(worker->log, NULL) : -1;
     char *bytes = fd >= 0 ? malloc(LOG_BYTES) : NULL;
     ssize_t n;
     while (bytes && uni__link_queued(self->link) < QUEUE_BYTES &&
