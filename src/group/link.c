@@ -19,6 +19,8 @@
 #define PROOF_NS 1000000000ull
 #define ANNOUNCED_NS 10000000000ull
 #define READ_BYTES (256u << 10)
+/* For the frames of one link in one round: timers, signals and the other links come in between. */
+#define SLICE_NS 20000000ull
 #define LAST_WORDS 127 /* type of a frame: why the sender ends the connection */
 
 /* ---- ends ---- */
@@ -168,6 +170,8 @@ size_t uni__link_queued(const uni__link *link)
 
 /* ---- reading ---- */
 
+static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buffer);
+
 static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 {
     uni__link *link = handle->data;
@@ -232,12 +236,21 @@ static void take_last_words(uni__link *link, const uint8_t *words, size_t size)
     uni__link_fail(link, why);
 }
 
+static void pause_reading(uni__link *link)
+{
+    link->paused = true;
+    uv_read_stop((uv_stream_t *)&link->tcp);
+    uv_async_send(&link->group->async); /* the loop does not sleep before the rest is taken */
+}
+
 static void take_frames(uni__link *link)
 {
     uni_error err = { 0 };
     const uint8_t *payload;
     size_t length;
     int type, found;
+    uint64_t until = uni__monotonic_ns() + SLICE_NS;
+    link->paused = false;
     while (!link->closing &&
            (found = uni__secure_next(&link->secure, &type, &payload, &length, &err)) != 0) {
         if (found < 0) {
@@ -249,6 +262,25 @@ static void take_frames(uni__link *link)
             take_last_words(link, payload, length);
         else
             link->events->frame(link->context, link, type, payload, length);
+        if (link->heard_ns > until && !link->closing) {
+            pause_reading(link);
+            return;
+        }
+    }
+}
+
+void uni__link_go_on_all(uni__group *group)
+{
+    for (uni__link *link = group->links, *next; link; link = next) {
+        next = link->next;
+        if (!link->paused || link->closing)
+            continue;
+        take_frames(link);
+        int code = link->paused || link->closing
+                       ? 0
+                       : uv_read_start((uv_stream_t *)&link->tcp, on_room, on_read);
+        if (code < 0)
+            uni__link_fail(link, uv_strerror(code));
     }
 }
 
@@ -391,6 +423,11 @@ int uni__link_connect(uni__group *group, const char *const *addresses, int count
 const char *uni__link_peer(const uni__link *link)
 {
     return link->peer;
+}
+
+uint32_t uni__link_rank(const uni__link *link)
+{
+    return link->secure.rank;
 }
 
 const char *uni__link_own(const uni__link *link)

@@ -7,7 +7,8 @@
  * closed, and so is one whose agent is not announced within ten. Of those that are not proved yet a
  * few are kept for each address, the oldest of an address goes first, and when there are too many
  * altogether the address with the most of them loses its oldest: a flood from one address does
- * not cost others their places. A link was heard when a frame of it was authenticated, not when
+ * not cost others their places. The frames of one link get a share of each round; what is left
+ * waits for the next one. A link was heard when a frame of it was authenticated, not when
  * bytes came.
  */
 #ifndef UNISONO_GROUP_LINK_H
@@ -51,11 +52,15 @@ int uni__link_connect(uni__group *group, const char *const *addresses, int count
 void uni__link_send(uni__link *link, int type, const void *head, size_t head_size,
                     const void *payload, size_t size);
 size_t uni__link_queued(const uni__link *link); /* bytes not given to the kernel yet */
-void uni__link_flush_all(uni__group *group); /* before the loop sleeps */
+/* Before the loop sleeps: frames of a link that had used up its share of a round, then what is
+ * sent. */
+void uni__link_go_on_all(uni__group *group);
+void uni__link_flush_all(uni__group *group);
 /* What is queued is tried once, then it is closed; no event follows. */
 void uni__link_close(uni__link *link);
 const char *uni__link_peer(const uni__link *link); /* numeric address of the other side */
 const char *uni__link_own(const uni__link *link); /* of this side */
+uint32_t uni__link_rank(const uni__link *link); /* the host's first rank, which it has proved */
 uint64_t uni__link_heard_ns(const uni__link *link); /* when the last whole frame came */
 
 #endif

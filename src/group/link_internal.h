@@ -25,6 +25,7 @@ struct uni__link {
     uv_connect_t connect;
     uv_write_t write;
     bool writing, ready, closing;
+    bool paused; /* its share of this round is used up; more of it waits */
     char *flying; /* bytes of the write in flight */
     size_t flying_size;
     uni__secure secure;

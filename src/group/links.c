@@ -213,6 +213,7 @@ void uni__links_before_sleep(uv_prepare_t *handle)
     uni__group *group = handle->data;
     if (group->closing)
         return;
+    uni__link_go_on_all(group);
     drain_all(group);
     if (group->agent.size > group->agent.consumed)
         uni__links_take_agent_frames(

@@ -23,6 +23,8 @@
 #include "group/remote_internal.h"
 
 #define SILENT_NS 1000000000ull
+/* An agent tries all our addresses, and keeps one connection. */
+#define LINKS_PER_RANK 32
 #define HOSTS_END_NS 3000000000ull /* for their workers and themselves */
 #define LAUNCHER_ASK_NS                                                                            \
     100000000ull /* after the last host of a failed attempt: the launcher is told to end */
@@ -64,10 +66,23 @@ static void send_welcome(uni__remote *remote, uni__remote_host *host)
     uni_value_free(welcome);
 }
 
+static int count_links(const uni__remote *remote, uint32_t rank)
+{
+    int count = 0;
+    for (int i = 0; i < remote->num_hosts; i++)
+        count += remote->hosts[i]->link && uni__link_rank(remote->hosts[i]->link) == rank;
+    return count;
+}
+
 static void on_ready(void *context, uni__link *link)
 {
     uni__group *group = context;
     uni__remote *remote = group->remote;
+    if (count_links(remote, uni__link_rank(link)) >= LINKS_PER_RANK) {
+        uni__remote_refuse(group, uni__link_peer(link), "its agent has too many connections");
+        uni__link_close(link);
+        return;
+    }
     uni__remote_host **grown =
         remote->launched && !remote->ending_ns
             ? realloc(remote->hosts, (size_t)(remote->num_hosts + 1) * sizeof *grown)

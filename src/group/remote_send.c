@@ -13,7 +13,12 @@
 
 #include "base/shared.h"
 #include "base/clock.h"
+#include "group/protocol.h"
 #include "group/remote_internal.h"
+
+/* That wait for a host: mail beyond it is lost, so that a rank that floods another one, or a host
+ * that reads nothing, does not cost our memory. */
+#define MAIL_MAX_BYTES (256u << 20)
 
 int uni__remote_spawn(uni__group *group, const uni__spawn *spawn, uni_error *err)
 {
@@ -77,6 +82,10 @@ int uni__remote_send(uni__group *group, int rank, int type, const void *payload,
     } head = { rank, type, fd >= 0 };
     if (!host)
         return uni_error_set(err, UNI_EPEER, "the host of rank %d is gone", rank);
+    if (type == UNI__TO_WORKER_PEER && uni__link_queued(host->link) > MAIL_MAX_BYTES)
+        return uni_error_set(err, UNI_ELIMIT,
+                             "host %.100s does not take what it is sent: %zu bytes wait",
+                             host->name, uni__link_queued(host->link));
     if (fd >= 0)
         UNI_TRY(send_memory(host->link, rank, fd, err));
     size_t before = size > UNI__REMOTE_CHUNK ? size - UNI__REMOTE_CHUNK : 0;

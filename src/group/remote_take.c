@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/shared.h"
+#include "base/machine_limits.h"
 #include "group/remote_internal.h"
 
 #define MAX_CPUS 65536
@@ -131,6 +132,10 @@ static void take_region(uni__group *group, int rank, const uint8_t *payload, siz
         return;
     uni__region *region = worker->snapshots[head.slot];
     if (!region || region->size < head.total) {
+        if (head.total > uni__memory_available()) {
+            UNI__TELL(group, broken, rank, "its checkpoint is larger than the free memory here");
+            return;
+        }
         region = uni__region_new(head.total);
         if (!region)
             return; /* the message that speaks of it finds no buffer, and that is said */
@@ -195,8 +200,10 @@ static void take_of_rank(uni__group *group, int type, int rank, const uint8_t *p
         memcpy(&number, payload, sizeof number);
     switch (type) {
     case UNI__REMOTE_SPAWNED:
-        worker->life.pid = number;
-        UNI__TELL(group, spawned, rank, number);
+        if (number > 0 && worker->life.pid == 0 && uni__worker_is_live(&worker->life)) {
+            worker->life.pid = number;
+            UNI__TELL(group, spawned, rank, number);
+        }
         break;
     case UNI__REMOTE_SPAWN_FAILED:
         uni__worker_ended(&worker->life);

@@ -357,7 +357,9 @@ void uni__hosts_log(void *context, int rank, const void *data, size_t size)
 {
     uni__run *run = run_of(context);
     char *path = run ? uni__places_log(&run->places, rank) : NULL;
-    int fd = path ? uni__create_at(AT_FDCWD, path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK, NULL) : -1;
+    int fd =
+        path ? uni__create_at(AT_FDCWD, path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK, NULL)
+             : -1;
     if (fd >= 0 && write(fd, data, size) != (ssize_t)size)
         uni__warn("a part of %s is missing: %s", path, strerror(errno));
     if (fd >= 0)

@@ -6,17 +6,24 @@ Middle      somebody in between who changes frames, the quick part    Between   
 Objects     pickles and gradients that are changed between workers    Contract    the collectives' contract, sealed
 Secret      --secret-file: hosts that have it, and one that has not   Frameworks  who can join connections that are not ours
 Paths       a worker elsewhere names a directory of the controller    Later       keys that are stolen after traffic was recorded
+Host        a host that was taken over, with its key                  Anything    random frames of such a host
 """
 
+import contextlib
 import glob
 import os
 import re
 import secrets
 import shutil
+import signal
+import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 import unittest
+from random import Random
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "hosts"))
@@ -508,6 +515,135 @@ class Paths(Attacked):
         found = glob.glob(Run(self.net.storage, "paths").dir + "/**/key", recursive=True)
         self.assertEqual(found, [], "the controller's file is in the run")
         self.assertTrue(os.path.exists(os.path.join(private, "key")))
+
+
+class Taken:
+    """Host b in an attacker's hands: it proves itself, and then says what the test wants (rogue_host.c; src/group/remote.h has the frames)."""
+
+    HELLO, PROBED, SPAWNED, _, MESSAGE, CHANNEL, LINE, BROKEN, EXITED, STOPPED, WORDS, REGION, LOG, FILE = range(2, 16)
+    WELCOME, SPAWN, PART, MEMORY, SEND = range(64, 69)
+
+    def __init__(self, door):
+        self.socket, _ = door.accept()
+        self.socket.settimeout(30)
+
+    def say(self, kind, payload, times=1):
+        self.socket.sendall(struct.pack("<BII", kind, times, len(payload)) + payload)
+
+    def of_rank(self, kind, payload=b"", times=1, rank=1):
+        self.say(kind, struct.pack("<i", rank) + payload, times)
+
+    def hear(self, kind):
+        """The next frame of that type, without its rank."""
+        while True:
+            found, size = struct.unpack("<BI", self.exactly(5))
+            payload = self.exactly(size)
+            if found == kind:
+                return payload[4:]
+
+    def exactly(self, size):
+        data = b""
+        while len(data) < size:
+            piece = self.socket.recv(size - len(data))
+            if not piece:
+                raise EOFError("the host has ended")
+            data += piece
+        return data
+
+    def join(self, name=b"b"):
+        self.of_rank(self.HELLO, b"\x85" + text("host") + b"\xd9" + bytes([len(name)]) + name + text("ranks") + b"\x91\x01" + text("ports") + b"\x91\x01" +
+                     text("cpus") + b"\x01" + text("memory") + b"\x01", rank=-1)
+        self.hear(self.WELCOME)
+        self.of_rank(self.PROBED, b"\x83" + text("shared") + b"\xc2" + pack("scratch", "/tmp") + text("program") + b"\x90", rank=-1)
+        self.hear(self.SPAWN)
+
+
+class TakenOver(Attacked):
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.door = socket.socket(socket.AF_UNIX)
+        cls.door.bind(os.path.join(cls.net.base, "door"))
+        cls.door.listen()
+        cls.door.settimeout(30)
+        with open(cls.agent, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n[ $(hostname) = b ] && exec %s %s\nexec %s\n" % (os.environ["UNISONO_TEST_ROGUE_HOST"], os.path.join(cls.net.base, "door"),
+                                                                                   os.environ["UNISONO_HOST_AGENT"]))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.door.close()
+        super().tearDownClass()
+
+    def taken(self, name, *options, limit="60s"):
+        """A run with rank 0 on an honest host and rank 1 on this one, which has joined."""
+        process, _ = self.begin(name, "-f", "0", "--time-limit", limit, "--grace", "1s", *options, worker=("/bin/sleep", "100"), held=False)
+        host = Taken(self.door)
+        self.addCleanup(host.socket.close)
+        return process, host
+
+    def controller(self):
+        """Its pid."""
+        lines = self.net.in_host("k", "ss", "-Htnp").stdout
+        return int(re.search(r'"unisono",pid=(\d+)', lines).group(1))
+
+
+class Host(TakenOver):
+    """A host that was taken over ends the run, and nothing else: the controller hears its signals and its limits, and takes bounded memory."""
+
+    def test_memory_and_connections(self):
+        """Connections beyond those that an agent needs, starts that are said again and again (each wrote run.json), mail to a rank that reads none, and a
+        checkpoint that is larger than the machine's memory."""
+        process, host = self.taken("memory")
+        host.say(0, b"c", 200)
+        host.join()
+        pid = self.controller()
+        self.assertLess(len(os.listdir("/proc/%d/fd" % pid)), 120)
+        host.of_rank(host.SPAWNED, struct.pack("<i", 77), 20000)
+        host.of_rank(host.CHANNEL, struct.pack("<ii", 16, 0) + bytes(64 + 1000000), 800)
+        host.of_rank(host.REGION, struct.pack("<iiQQ", 0, 0, 0, 1 << 39) + bytes(8))
+        code, out = finish(process)
+        self.assertEqual(code, 70, out)
+        self.assertIn("its agent has too many connections", out)
+        self.assertEqual(out.count("workers started"), 1, out)
+        self.assertEqual(out.count("host a does not take what it is sent"), 1, out)
+        self.assertIn("rank 1 (pid 77) broke the protocol: its checkpoint is larger than the free memory here", out)
+
+    def test_frames_without_end(self):
+        """Each is a file of its own to create. The controller took all that came before it looked at anything else, and heard SIGTERM half a minute later."""
+        process, host = self.taken("frames")
+        host.join()
+        pid, names = self.controller(), (b"%d" % number for number in range(150000))
+        stop = threading.Thread(target=lambda: (self.wait_for(lambda: glob.glob(Run(self.net.storage, "frames").dir + "/.staging/rank_1*/5000")),
+                                                os.kill(pid, signal.SIGTERM)))
+        stop.start()
+        with contextlib.suppress(OSError):
+            for name in names:
+                host.of_rank(host.FILE, struct.pack("<QII", 0, len(name), 1) + name + b"x")
+        stop.join()
+        begun = time.monotonic()
+        code, out = finish(process)
+        self.assertEqual(code, 75, out)
+        self.assertIn("asked to stop (SIGTERM)", out)
+        self.assertLess(time.monotonic() - begun, 15)
+
+
+class Anything(TakenOver):
+    def test_frames(self):
+        """Frames of every type, known or not, with random contents: the run names the host's rank, or goes on."""
+        for seed in range(8):
+            random = Random(seed)
+            process, host = self.taken("anything%d" % seed, limit="5s")
+            host.join()
+            with contextlib.suppress(OSError):
+                for _ in range(4000):
+                    host.say(random.randrange(1, 256) if random.random() < 0.3 else random.randrange(1, 21),
+                             struct.pack("<i", random.choice((1, 1, 1, -1, 0, 2, 1 << 30))) + random.randbytes(random.choice((0, 1, 2, 4, 8, 20, 24, 56, 300))))
+            code, out = finish(process)
+            self.assertIn(code, (70, 75, 123, 125), out)
+            self.assertRegex(out, "rank 1|host b|time limit")
+            self.assertNotRegex(out, "[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Contract(Attacked):
