@@ -21,6 +21,8 @@
 typedef struct owner {
     char told[64], broken[128];
     size_t size;
+    uni__page *page; /* whose worker writes over the ring while a message is read */
+    bool kept; /* the message stayed as it was */
 } owner;
 
 static void note(owner *self, char what)
@@ -30,7 +32,12 @@ static void note(owner *self, char what)
 
 static void on_message(void *context, int rank, int type, const uint8_t *payload, size_t size)
 {
-    ((owner *)context)->size = size;
+    owner *self = context;
+    self->size = size;
+    if (self->page) {
+        memset((char *)self->page + UNI__RING_OFFSET, 0xff, UNI__RING_BYTES);
+        self->kept = size == 3 && memcmp(payload, "abc", 3) == 0;
+    }
     note(context, (char)('0' + type));
 }
 
@@ -111,6 +118,26 @@ static void legal_things_are_handed_on(void **state)
     say(&all, UNI__SAYS_HELLO);
     uni__links_take_line(&all.slot, "{}", 2);
     assert_string_equal(all.owner.told, "12lLm4");
+    take_down(&all);
+}
+
+/* What is checked is what is used: a worker can write the ring at any time. */
+static void messages_do_not_change_while_they_are_read(void **state)
+{
+    fixture all;
+    int page_fd;
+    set_up(&all);
+    assert_int_equal(uni__page_new(&all.slot.page, &page_fd, NULL), 0);
+    all.owner.page = all.slot.page;
+    uint8_t *at = uni__ring_reserve(all.slot.page, 3);
+    assert_non_null(at);
+    memcpy(at, "abc", 3);
+    (void)uni__ring_commit(all.slot.page, at, 3, UNI__SAYS_HELLO, 0);
+    uni__group_drain(&all.group, 0);
+    assert_string_equal(all.owner.told, "1b"); /* then the damage is seen */
+    assert_true(all.owner.kept);
+    free(all.group.frame);
+    close(page_fd);
     take_down(&all);
 }
 
@@ -242,6 +269,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(legal_things_are_handed_on),
+        cmocka_unit_test(messages_do_not_change_while_they_are_read),
         cmocka_unit_test(a_liar_is_not_heard_again),
         cmocka_unit_test(unknown_frames_on_the_channel),
         cmocka_unit_test(buffers_outlive_their_worker),

@@ -71,6 +71,9 @@ static void a_dictionary_waits_in_memory(void **state)
         read_it(&request, &(uni_run_options){ .function = "other", .from_dict = dict }, NULL), 0);
     assert_true(request.from_fd >= 0);
     assert_true(lseek(request.from_fd, 0, SEEK_END) > 0);
+    /* Each worker gets it: none changes it for the others. */
+    assert_int_equal(pwrite(request.from_fd, "x", 1, 0), -1);
+    assert_int_equal(ftruncate(request.from_fd, 0), -1);
     uni__request_clear(&request);
     uni_value_free(dict);
 }

@@ -150,6 +150,26 @@ static void mail_without_end(void)
             usleep(1000);
 }
 
+/* The dictionary to resume from is other ranks', too: 0 when it can be neither written nor cut. */
+static int change_the_checkpoint(uni_session *session)
+{
+    char path[64], target[64];
+    if (strcmp(getenv("UNISONO_ATTEMPT"), "1") == 0) {
+        uni_value *dict = uni_value_dict();
+        int status = uni_dict_take(dict, "step", uni_value_int(1));
+        status |= uni_session_report(session, dict, &(uni_checkpoint_source){ .dict = dict }, NULL);
+        return status == 0 ? 9 : 70;
+    }
+    for (int fd = 3; fd < 1024; fd++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(path, target, sizeof target - 1);
+        target[length > 0 ? length : 0] = '\0';
+        if (strstr(target, "memfd:unisono-checkpoint"))
+            return pwrite(fd, "x", 1, 0) < 0 && ftruncate(fd, 0) < 0 ? 0 : 71;
+    }
+    return 72;
+}
+
 int main(int argc, char **argv)
 {
     uni_error err = { 0 };
@@ -160,6 +180,8 @@ int main(int argc, char **argv)
     page = mmap(NULL, UNI__PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, page_fd, 0);
     if (page == MAP_FAILED || uni_session_open(&session, &err) < 0)
         return 70;
+    if (strcmp(how, "resume") == 0)
+        _Exit(change_the_checkpoint(session));
     if (uni_session_info_of(session)->world_rank == 1) {
         for (;;)
             pause();

@@ -292,6 +292,12 @@ def test_forged_frames(storage):
         assert "rank 0" in said and "broke the protocol" in said and why in said, (how, said[-2000:])
 
 
+def test_the_dictionary_to_resume_from(storage):
+    """All ranks get the same memory, which one of them could write or cut off for the others."""
+    said = run(storage, [os.environ["UNISONO_TEST_RING"], "resume"], "--keep", "none", "--max-failures", "1", workers=1, limit="20s")
+    assert "restart 1" in said and "succeeded" in said, said[-2000:]
+
+
 def test_rings_that_are_never_empty(storage):
     """Reports of a megabyte as fast as they are read, or by a child that goes on after the worker's end, with an eventfd that is made to block: the
     controller was deaf to its time limit and to SIGTERM. Beside them, because it only waits: a rank that never reads its mail costs the controller one
