@@ -5,6 +5,9 @@ import json
 import os
 import pickle
 import sqlite3
+import struct
+import subprocess
+import sys
 import unittest
 import unittest.mock
 
@@ -192,6 +195,67 @@ class Objects(unittest.TestCase):
         zipped = data.from_items([(1, 2), (3, 4)]).zip(data.from_items([{"x": 5}, {"x": 6}]))
         self.assertEqual(zipped.take_all(), [{NAME: (1, 2), "x": 5}, {NAME: (3, 4), "x": 6}])
         self.assertEqual(zipped.rename_columns({NAME: "y"}).take(1), [{"y": (1, 2), "x": 5}])
+
+
+@unittest.skipUnless(pyarrow, "pyarrow is not installed")
+class ArrowFiles(InDirectory):
+    """pyarrow takes the offsets and indices of an Arrow IPC file as they are: rows of it were bytes from elsewhere in memory, or the end of the process."""
+
+    def written(self, values, find, at, number):
+        """A file with one number changed, which lies so many bytes after the beginning of a buffer."""
+        path, table = self.path("bad.arrow"), pyarrow.table({"a": values})
+        pyarrow.feather.write_feather(table, path, compression="uncompressed")
+        with open(path, "rb") as file:
+            content = bytearray(file.read())
+        buffer = find(table.column(0).chunk(0)).to_pybytes()[:80]
+        place = content.index(buffer) + at
+        content[place:place + 4] = struct.pack("<i", number)
+        with open(path, "wb") as file:
+            file.write(content)
+        return path
+
+    def refused(self, path):
+        """In a process of its own: it may crash."""
+        code = "import sys\nfrom unisono import data\ntry:\n    print(data.read_arrow(sys.argv[1]).take_all())\nexcept ValueError as error:\n    print('refused', error)"
+        done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("refused cannot read %s as an Arrow IPC file: " % path, done.stdout)
+
+    def test_offsets_and_indices(self):
+        numbers = list(range(100))
+        for values, find in (([["x%d" % i for i in numbers]], lambda chunk: chunk.buffers()[1]), ([[b"x%d" % i for i in numbers]], lambda chunk: chunk.buffers()[1]),
+                             ([[[i, i] for i in numbers]], lambda chunk: chunk.buffers()[1]),
+                             ([pyarrow.array(["a", "b"] * 50).dictionary_encode()], lambda chunk: chunk.indices.buffers()[1])):
+            for number in (0x7ffffff0, 300, -5):
+                with self.subTest(values=values[0][0], number=number):
+                    self.refused(self.written(values[0], find, 40, number))
+
+    def test_views(self):
+        if not hasattr(pyarrow, "string_view"):
+            self.skipTest("this pyarrow has no views")
+        self.refused(self.written(pyarrow.array(["x" * 40] * 100).cast(pyarrow.string_view()), lambda chunk: chunk.buffers()[1], 12, 0x6fffffff))
+
+    def test_files_that_others_can_write_are_not_mapped(self):
+        """They could be changed after the check, or cut off."""
+        path = self.path("numbers.arrow")
+        for mode, mapped in ((0o600, True), (0o644, True), (0o664, False), (0o666, False)):
+            pyarrow.feather.write_feather(pyarrow.table({"a": list(range(20000))}), path, compression="uncompressed")
+            os.chmod(path, mode)
+            ds = data.read_arrow(path)
+            with open("/proc/self/maps", encoding="utf-8") as file:
+                self.assertEqual(path in file.read(), mapped, oct(mode))
+            self.assertEqual(ds.count(), 20000)
+            del ds
+
+    def test_parquet_files_are_named(self):
+        """When the contents of a row group are damaged, too."""
+        path = self.path("damaged.parquet")
+        pyarrow.parquet.write_table(pyarrow.table({"a": list(range(1000))}), path)
+        with open(path, "r+b") as file:
+            file.seek(30)
+            file.write(b"\xff" * 200)
+        with self.assertRaisesRegex((OSError, ValueError), "damaged.parquet"):
+            data.read_parquet(path).take_all()
 
 
 def _report(config):

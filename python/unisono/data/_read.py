@@ -384,7 +384,7 @@ class _Parquet:
         repeated = _repeated_texts(found)
         if repeated:
             file = _opened(parquet.ParquetFile, path, read_dictionary=repeated, **_STREAMED)
-        table = file.read_row_group(group, columns=self.columns, use_threads=False)
+        table = _opened(lambda _: file.read_row_group(group, columns=self.columns, use_threads=False), path)
         return _arrow.from_arrow(_without_dictionaries(table, repeated, found, path, group) if repeated else table)
 
     @property
@@ -400,13 +400,13 @@ class _Parquet:
         return _arrow.from_arrow(parquet.read_table(self.first, columns=self.columns).slice(0, 0))
 
 
-def _opened(opener: Callable, path: str, what: str = "Parquet", **options: Any) -> Any:
+def _opened(opener: Callable, path: str, what: str = "a Parquet file", **options: Any) -> Any:
     try:
         return opener(path, **options)
     except OSError as error:
         raise type(error)(_safe.text("%s: %s" % (path, error))) from None
     except Exception as error:  # ArrowInvalid: cut off, or something else
-        raise ValueError(_safe.text("cannot read %s as a %s file: %s" % (path, what, error))) from None
+        raise ValueError(_safe.text("cannot read %s as %s: %s" % (path, what, error))) from None
 
 
 def _find(paths: Any, suffixes: Any) -> list[str]:
@@ -440,7 +440,17 @@ def read_parquet(paths: Any, *, columns: Any = None, **more: Any) -> Dataset:
 
 
 def read_arrow(paths: Any, **more: Any) -> Dataset:
-    """Arrow IPC files (Feather version 2), mapped."""
+    """Arrow IPC files (Feather version 2): checked, and mapped if only you can write to them."""
     drop_hints("read_arrow", more)
     feather = _need("pyarrow.feather", "read_arrow", "pyarrow")
-    return from_arrow([_opened(feather.read_table, path, "Arrow IPC", memory_map=True) for path in _find(paths, (".arrow", ".feather", ".ipc"))])
+
+    def read(path: str) -> Any:
+        # Mapped files are not copied, so other users must not be able to change them after the check.
+        status = os.stat(path)
+        own = status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o022
+        table = feather.read_table(path, memory_map=own)
+        # pyarrow takes offsets and indices as they are in the file, wherever they lead.
+        table.validate(full=True)
+        return table
+
+    return from_arrow([_opened(read, path, "an Arrow IPC file") for path in _find(paths, (".arrow", ".feather", ".ipc"))])
