@@ -76,7 +76,8 @@ static void child_run(const uni__child *plan, int failure)
     sigprocmask(SIG_SETMASK, &none, NULL);
 
     int null = open("/dev/null", O_RDONLY);
-    /* The agent waits for us: a FIFO that an earlier worker put in place of its log must not block. */
+    /* The agent waits for us: a FIFO that an earlier worker put in place of its log must not block
+     * us. */
     int log = open(plan->log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (log < 0 || fcntl(log, F_SETFL, O_APPEND) < 0)
         child_fail(failure, UNI__CHILD_LOG);

@@ -364,9 +364,24 @@ static void test_weak_keys(void **unused)
     forget(&ours);
 }
 
+static char secret_path[256];
+
+static int make_secret(void **unused)
+{
+    const char *base = getenv("TMPDIR");
+    snprintf(secret_path, sizeof secret_path, "%.200s/unisono-secret-XXXXXX", base ? base : "/tmp");
+    return 0;
+}
+
+static int remove_secret(void **unused)
+{
+    unlink(secret_path); /* already gone when the test has passed */
+    return 0;
+}
+
 static void test_secret_file(void **unused)
 {
-    char path[] = "/tmp/unisono-secret-XXXXXX";
+    char *path = secret_path;
     job ours = make(true);
     static const uint8_t zero[UNI__KEY_BYTES];
     uni_error err = { 0 };
@@ -406,7 +421,7 @@ int main(void)
         cmocka_unit_test(test_frames_elsewhere),
         cmocka_unit_test(test_impossible_sizes),
         cmocka_unit_test(test_weak_keys),
-        cmocka_unit_test(test_secret_file),
+        cmocka_unit_test_setup_teardown(test_secret_file, make_secret, remove_secret),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -590,6 +591,17 @@ class Output(unittest.TestCase):
         path = os.path.join(os.environ["TMPDIR"], "atexit")
         fit(function, {"file": path})
         self.assertTrue(os.path.exists(path))
+
+    def test_folders_of_checkpoints_end_with_their_process(self):
+        """Whole models were left in the temporary directory. One that was pickled may be needed elsewhere and stays."""
+        code = ("import os, pickle, sys\nfrom unisono.train import Checkpoint\none, other = Checkpoint.from_dict({'x': 1}), Checkpoint.from_dict({'x': 2})\n"
+                "print(one.path, other.path)\nassert pickle.loads(pickle.dumps(other)).to_dict() == {'x': 2}\n"
+                "child = os.fork()\nif child == 0:\n    sys.exit()\nos.waitpid(child, 0)\nassert one.to_dict() == {'x': 1} and os.path.isdir(one.path)")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        gone, kept = done.stdout.split()
+        self.addCleanup(shutil.rmtree, os.path.dirname(kept), True)
+        self.assertFalse(os.path.exists(os.path.dirname(gone)))
+        self.assertEqual(Checkpoint(kept).to_dict(), {"x": 2})
 
 
 if __name__ == "__main__":

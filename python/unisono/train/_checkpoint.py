@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
+import shutil
 import tempfile
 from typing import Any, Iterator, Self
 
@@ -14,6 +16,21 @@ from unisono._arguments import Refused, strict_class
 METADATA_FILE = ".metadata.json"
 PREPROCESSOR_FILE, _PREPROCESSOR_KEY = "preprocessor.json", "_preprocessor"
 MANIFEST = ".unisono-manifest.json"
+_folders: dict[str, int] = {}  # to be removed at the end of the process with that number
+
+
+def new_folder() -> str:
+    """For a checkpoint without a place of its own, until the end of this process; if it is pickled, the folder stays."""
+    folder = tempfile.mkdtemp(prefix="checkpoint_")
+    _folders[folder] = os.getpid()
+    return folder
+
+
+@atexit.register
+def _remove_folders():
+    for folder, process in _folders.items():
+        if process == os.getpid():
+            shutil.rmtree(folder, True)
 
 
 @strict_class({"filesystem": Refused(None, "a checkpoint is a directory of this machine")})
@@ -42,12 +59,16 @@ class Checkpoint:
     def path(self) -> str:
         """The directory. A dictionary that was not reported yet is written to a new one."""
         if self._path is None:
-            self._path = self._write(tempfile.mkdtemp(prefix="checkpoint_") + "/checkpoint")
+            self._path = self._write(new_folder() + "/checkpoint")
         return self._path
 
     def _is_made(self):
         """Whether a run has made it: a directory with a list of its files, which is not changed any more."""
         return os.path.exists(os.path.join(self.path, MANIFEST))
+
+    def __getstate__(self) -> Any:
+        _folders.pop((self._path or "").removesuffix("/checkpoint"), None)  # another process may need it after the end of this one
+        return self.__dict__
 
     def _check(self):
         """A directory that is not there is an error."""

@@ -1,6 +1,6 @@
 /*
- * host_join_test.c - the processes of one host find each other, and take nothing from another user
- * who knows their meeting place (everyone can read its name in /proc/net/unix).
+ * host_join_test.c - the processes of one host find each other, and take nothing from other users
+ * that know their meeting place (its name is in /proc/net/unix for all to read).
  */
 #include <dirent.h>
 #include <setjmp.h>

@@ -10,7 +10,7 @@ from typing import Any
 
 from unisono import _codec, _key, _paths, _safe, _same_keras
 from unisono._arguments import strict_class
-from unisono.train._checkpoint import Checkpoint
+from unisono.train._checkpoint import Checkpoint, new_folder
 
 _H5, _SAVED, _KERAS, _WEIGHTS = "model.h5", "saved_model", "model.keras", "model.weights.h5"
 _MAC = "model.mac"
@@ -24,7 +24,7 @@ class TensorflowCheckpoint(Checkpoint):
 
     @classmethod
     def _of(cls, source: str, name: str) -> TensorflowCheckpoint:
-        folder = tempfile.mkdtemp(prefix="checkpoint_")
+        folder = new_folder()
         target = os.path.join(folder, name)
         shutil.copytree(source, target) if os.path.isdir(source) else shutil.copy2(source, target)
         sign(target)
@@ -33,7 +33,7 @@ class TensorflowCheckpoint(Checkpoint):
     @classmethod
     def from_model(cls, model: Any, *, preprocessor: Any = None) -> TensorflowCheckpoint:
         """The whole model, so that get_model needs nothing else."""
-        folder = tempfile.mkdtemp(prefix="checkpoint_")
+        folder = new_folder()
         model.save(os.path.join(folder, _KERAS))
         sign(os.path.join(folder, _KERAS))
         return cls(folder)._with(preprocessor)

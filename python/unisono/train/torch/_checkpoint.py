@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import Any
 
 from unisono import _safe
 from unisono._arguments import strict_class
-from unisono.train._checkpoint import Checkpoint
+from unisono.train._checkpoint import Checkpoint, new_folder
 
 _FILE = "model.pt"
 
@@ -22,7 +21,7 @@ class TorchCheckpoint(Checkpoint):
         """The weights of a state_dict."""
         import torch
 
-        folder = tempfile.mkdtemp(prefix="checkpoint_")
+        folder = new_folder()
         torch.save(state_dict, os.path.join(folder, _FILE))
         return cls(folder)._with(preprocessor)
 
