@@ -295,6 +295,7 @@ print(count, flush=True)
         counts = [int(script.stdout.readline()) for script in floods]
         code, out = finish(process)
         self.good(name, code, out)
+        self.assertNotRegex(out, r"connections? from %s w(as|ere) refused" % re.escape(self.net.address("b")))
         return sum(counts), out
 
 
