@@ -43,7 +43,8 @@ static void take(state *s, receiving *it, const header *head, const void *data, 
     if (size != it->bytes + extra)
         return; /* the caller checks the size */
     if (!it->sealed) {
-        memcpy(it->room, data, size);
+        if (size)
+            memcpy(it->room, data, size);
         return;
     }
     uni__seal_place place = place_of(s, head, s->rank);
