@@ -48,7 +48,8 @@ typedef struct uni_loss_options {
  * is UNI_ENOTFOUND with the nearest one. */
 UNI_API UNI_MUST_USE int uni_loss_new(uni_loss **out, const char *name,
                                       const uni_loss_options *options, uni_error *err);
-/* The user's own: one value per sample on the tape. */
+/* The user's own: one value per sample on the tape. Of any other number of values, fit takes the
+ * mean, and a model with such a loss is not cut into replicas unless they are asked for. */
 typedef uni_tensor *(*uni_loss_function)(void *context, uni_tape *tape, uni_tensor *target,
                                          uni_tensor *prediction);
 UNI_API UNI_MUST_USE int uni_loss_custom(uni_loss **out, const char *name,

@@ -11,6 +11,13 @@ TASKS = {
     "classes": (["categorical_crossentropy", "kl_divergence"], ["accuracy", "categorical_accuracy", "TopKCategoricalAccuracy", "CategoricalCrossentropy"]),
     "sparse": (["sparse_categorical_crossentropy", "SparseCategoricalCrossentropy"], ["accuracy", "sparse_categorical_accuracy", "SparseTopKCategoricalAccuracy"]),
 }
+# The user's own, of the batch as a whole: a mean over it, a root of a mean, a mean for each output.
+FUNCTIONS = {
+    "own_mean": lambda ops: lambda true, pred: ops.mean(ops.square(true - pred)),
+    "own_root": lambda ops: lambda true, pred: ops.sqrt(ops.mean(ops.square(true - pred)) + 0.01),
+    "own_columns": lambda ops: lambda true, pred: ops.mean(ops.square(true - pred), axis=0),
+    "own_samples": lambda ops: lambda true, pred: ops.mean(ops.abs(true - pred), axis=-1),
+}
 CALLBACKS = ["EarlyStopping", "ReduceLROnPlateau", "LearningRateScheduler", "TerminateOnNaN"]
 
 
@@ -31,12 +38,29 @@ def make_fit(r):
     losses, metrics = TASKS[task]
     data = some(r, sample_weight=[True], class_weight=[True], validation_split=[0.25], validation_data=[True], validation_freq=[1, 2], initial_epoch=[0, 1],
                 steps_per_epoch=[None, 2], validation_batch_size=[3], validation_steps=[None, 1])
-    return dict(task=task, loss=r.choice(losses), metrics=r.sample(metrics, r.randint(0, 2)), weighted=r.sample(metrics, r.choice([0, 0, 1])),
-                samples=r.choice([8, 10]), batch_size=r.choice([4, 5, 8]), epochs=r.choice([0, 1, 2, 3, 3]), hidden=r.choice([0, 3]), extras=r.sample(
-                    ["BatchNormalization", "LayerNormalization", "l2", "activity", "frozen", "softmax_layer"], r.choice([0, 0, 1, 2])), data=data,
+    if task != "sparse" and r.random() < 0.3:  # a weight for each sample does not fit a number for all of them
+        losses, metrics = list(FUNCTIONS), metrics + list(FUNCTIONS)
+        data = {key: value for key, value in data.items() if key not in ("sample_weight", "class_weight")}
+    samples, batch_size = r.choice([(8, 4), (8, 5), (10, 8), (10, 4), (40, 16), (40, 32)])
+    return dict(task=task, loss=r.choice(losses), metrics=r.sample(metrics, r.randint(0, 2)), weighted=[] if "own_root" in metrics else r.sample(metrics, r.choice([0, 0, 1])),
+                samples=samples, batch_size=batch_size, epochs=r.choice([0, 1, 2, 3, 3]), hidden=r.choice([0, 3]), extras=r.sample(
+                    ["BatchNormalization", "LayerNormalization", "l2", "activity", "frozen", "softmax_layer", "centre"], r.choice([0, 0, 1, 2])), data=data,
                 callbacks=[make_callback(r, (data.get("validation_split") or data.get("validation_data")) and data.get("validation_freq") != 2) for _ in range(r.choice([0, 0, 1, 2]))], input=r.choice(["float32", "float64", "list", "int32"]),
                 functional=r.random() < 0.3, own=r.random() < 0.15, batches=r.choice(["fit", "fit", "fit", "train_on_batch"]), loss_weights=r.choice([None, None, [0.5], [0]]),
                 needs=["task", "loss", "samples", "batch_size", "epochs", "optimizer", "schedule", "schedule_config", "input", "hidden", "batches"], **make_optimizer_config(r))
+
+
+def centre_of(keras):
+    class Centre(keras.layers.Layer):
+        """Looks at the whole batch."""
+
+        def call(self, x):
+            return x - keras.ops.mean(x, axis=0, keepdims=True)
+
+        def compute_output_shape(self, shape):
+            return shape
+
+    return Centre()
 
 
 def layers_of(keras, case):
@@ -53,6 +77,8 @@ def layers_of(keras, case):
             layers[-1].trainable = False
     if "LayerNormalization" in extras:
         layers.append(keras.layers.LayerNormalization())
+    if "centre" in extras:
+        layers.append(centre_of(keras))
     if "softmax_layer" in extras and activation == "softmax":
         return layers + [keras.layers.Dense(last), keras.layers.Softmax()]
     return layers + [keras.layers.Dense(last, activation=activation)]
@@ -99,7 +125,11 @@ def data_of(case, seed, samples):
     return x, y.astype("float32") if case["task"] != "sparse" else y, weight
 
 
-def named(module, name):
+def named(keras, module, name):
+    if name in FUNCTIONS:
+        function = FUNCTIONS[name](keras.ops)
+        function.__name__ = name
+        return function
     return getattr(module, name)() if name[0].isupper() else name
 
 
@@ -119,8 +149,8 @@ def run_fit(keras, case):
     extra = dict(jit_compile=False, run_eagerly=True) if keras.__name__ == "keras" else {}
     if case.get("loss_weights"):
         extra["loss_weights"] = case["loss_weights"]
-    model.compile(optimizer_of(keras, case), named(keras.losses, case["loss"]), metrics=[named(keras.metrics, each) for each in case.get("metrics") or []],
-                  weighted_metrics=[named(keras.metrics, each) for each in case.get("weighted") or []] or None, **extra)
+    model.compile(optimizer_of(keras, case), named(keras, keras.losses, case["loss"]), metrics=[named(keras, keras.metrics, each) for each in case.get("metrics") or []],
+                  weighted_metrics=[named(keras, keras.metrics, each) for each in case.get("weighted") or []] or None, **extra)
     x, y, weight = data_of(case, case["seed"], case["samples"])
     options = {key: value for key, value in data.items() if key in ("validation_split", "validation_freq", "initial_epoch", "steps_per_epoch", "validation_batch_size",
                                                                     "validation_steps") and value is not None}

@@ -173,6 +173,55 @@ class Layers(unittest.TestCase):
             np.testing.assert_array_equal(np.asarray(layer(x)), [[3, 3], [7, 7]])
 
 
+class WholeBatch(unittest.TestCase):
+    """The user's losses, metrics and layers see the batch that fit was told, and a loss may be one number for it. The numbers are those of Keras 3.16 on
+    TensorFlow; a loss of one number counted a batch's size too little, and batches were cut for the replicas of a process."""
+
+    def model(self, middle=None, **compile_options):
+        model = keras.Sequential([keras.Input((2,))] + ([middle] if middle else []) + [keras.layers.Dense(1)])
+        model.compile(**dict(dict(optimizer=keras.optimizers.SGD(0.1), loss="mse"), **compile_options))
+        model.set_weights([np.array([[0.5], [-0.25]], "float32"), np.zeros(1, "float32")])
+        return model
+
+    def setUp(self):
+        index = np.arange(64, dtype="float32")
+        self.x = np.stack([np.sin(index), np.cos(index * 0.7)], axis=1)
+        self.y = (self.x[:, :1] * 2 + 0.5 + index[:, None] / 64).astype("float32")
+
+    def fit(self, model, **options):
+        return model.fit(self.x, self.y, epochs=2, batch_size=32, shuffle=False, verbose=0, **options).history
+
+    def test_losses(self):
+        ops = keras.ops
+        for loss, expected in ((lambda ops: lambda true, pred: ops.mean(ops.square(true - pred)), [1.90711, 1.07331]),
+                               (lambda ops: lambda true, pred: ops.sqrt(ops.mean(ops.square(true - pred))), [1.4354, 1.29603]),
+                               (lambda ops: lambda true, pred: ops.mean(ops.square(true - pred), axis=0), [1.90711, 1.07331]),
+                               (lambda ops: lambda true, pred: ops.mean(ops.square(true - pred), axis=-1), [1.90711, 1.07331])):
+            got = self.fit(self.model(loss=loss(ops)))["loss"]
+            np.testing.assert_allclose(got, expected, rtol=1e-4)
+
+    def test_metrics(self):
+        def root(true, pred):
+            return keras.ops.sqrt(keras.ops.mean(keras.ops.square(true - pred)))
+
+        model = self.model(metrics=[root])
+        np.testing.assert_allclose(self.fit(model)["root"], [1.37975, 1.03367], rtol=1e-4)
+
+    def test_layers(self):
+        class Centre(keras.layers.Layer):
+            def call(self, x):
+                return x - keras.ops.mean(x, axis=0, keepdims=True)
+
+            def compute_output_shape(self, shape):
+                return shape
+
+        model = self.model(Centre())
+        np.testing.assert_allclose(self.fit(model)["loss"], [1.90411, 1.0775], rtol=1e-4)
+        model = self.model(Centre())
+        self.assertAlmostEqual(model.evaluate(self.x, self.y, batch_size=32, verbose=0), 2.17412, places=4)
+        self.assertAlmostEqual(float(model.predict(self.x, batch_size=32, verbose=0)[0, 0]), -0.24483, places=4)
+
+
 class OneSample(unittest.TestCase):
     """Predictions of shape (n,): Keras 3.15's numbers."""
 

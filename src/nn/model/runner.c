@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/loss/loss.h"
+#include "nn/loss/metric.h"
 #include "nn/shared.h"
 #include "tensor/shared.h"
 #include "base/clock.h"
@@ -27,9 +29,33 @@ static int cpu_count(void)
     return asked > 0 ? asked : uni__cpu_count();
 }
 
+/* Layers that cannot be saved: the user's own. */
+static bool is_own(const uni_layer *layer)
+{
+    bool own = layer->class_->get_config == NULL;
+    for (size_t i = 0; i < layer->num_children && !own; i++)
+        own = is_own(layer->children[i]);
+    return own;
+}
+
+/* The user's layers, losses and metrics may look at the batch as a whole (a mean over its samples,
+ * a root of a mean): only replicas that were asked for cut it. */
+static bool has_own_code(const uni_model *model)
+{
+    const uni__compiled *compiled = model->compiled;
+    bool own = false;
+    for (size_t i = 0; i < model->num_layers && !own; i++)
+        own = is_own(model->layers[i]);
+    for (int i = 0; compiled != NULL && i < model->num_outputs && !own; i++)
+        own = uni__loss_class_name(uni__compiled_loss(compiled, i)) == NULL;
+    for (int i = 0; compiled != NULL && i < compiled->num_metrics && !own; i++)
+        own = compiled->metrics[i]->function != NULL;
+    return own;
+}
+
 static int choose_replicas(const uni_model *model, int threads, int64_t batch_size)
 {
-    if (threads < 2 || batch_size < 4 * threads)
+    if (threads < 2 || batch_size < 4 * threads || has_own_code(model))
         return 1;
     size_t weights = 0;
     uni_parameters_weights(model->build.store, &weights);

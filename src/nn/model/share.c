@@ -85,14 +85,6 @@ static uni_tensor *weights_of(uni_tape *tape, const uni__job *job, const uni_col
 
 /* ---- losses ---- */
 
-static double elements_of(const uni_tensor *per_sample)
-{
-    double elements = 1;
-    for (int i = 1; i < uni_tensor_ndim(per_sample); i++)
-        elements *= (double)uni_tensor_dim(per_sample, i);
-    return elements > 0 ? elements : 1;
-}
-
 static uni_tensor *add(uni_tape *tape, uni_tensor *sum, uni_tensor *part, double factor)
 {
     if (factor != 1)
@@ -100,7 +92,8 @@ static uni_tensor *add(uni_tape *tape, uni_tensor *sum, uni_tensor *part, double
     return sum == NULL ? part : uni_op_add(tape, sum, part);
 }
 
-/* The loss of one output: sum over samples, with its factor in the total. */
+/* The loss of one output: sum over samples, with its factor in the total. Like Keras's, it is the
+ * mean of all values that the loss has, which a loss of the user's may have averaged already. */
 static uni_tensor *output_loss(uni__share *share, int output, uni_tensor *target,
                                uni_tensor *weights, double global, double *factor)
 {
@@ -111,7 +104,9 @@ static uni_tensor *output_loss(uni__share *share, int output, uni_tensor *target
     if (each == NULL)
         return NULL;
     uni_tensor *sum = uni_op_sum(share->tape, each);
-    double scale = uni__loss_reduction(loss) == UNI_REDUCTION_SUM ? global : 1 / elements_of(each);
+    double count = (double)uni_tensor_count(each);
+    double mean = count > 0 ? (double)uni_tensor_dim(target, 0) / count : 1;
+    double scale = uni__loss_reduction(loss) == UNI_REDUCTION_SUM ? global : mean;
     share->output_loss[output] = uni_tensor_scalar(sum) * scale;
     *factor = scale * (double)compiled->loss_weights[output];
     return sum;
