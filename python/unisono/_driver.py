@@ -53,6 +53,12 @@ def check_arity(function):
     return count
 
 
+def warn_unread(function, config, arity):
+    """One line for a config, or a search space, that the function does not take. It is not an error: Ray runs such a function."""
+    if config and arity == 0:
+        sys.stderr.write("unisono: %s takes no argument: its config (%s) has no effect\n" % (name_of(function), ", ".join(map(str, config))))
+
+
 def name_of(function):
     return getattr(function, "__name__", None) or type(function).__name__
 
@@ -216,6 +222,7 @@ class Group:
     def options(self, function, config=None, hook=None, extra=None, **run):
         """The run's options. `extra` is plain data for the worker's session."""
         arity = check_arity(function)
+        warn_unread(function, config, arity)
         self._choose_workers(function)
         payload = {
             "call": _codec.dumps_call(function, config if arity else None, arity, hook),

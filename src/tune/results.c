@@ -181,6 +181,17 @@ static int say_not_reported(const uni__experiment *experiment, const char *metri
     for (int i = 0; i < experiment->num_names; i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", known[0] ? ", " : "",
                  experiment->names[i]);
+    const char *first = NULL;
+    int64_t failed = 0;
+    for (int64_t i = 0; i < experiment->count; i++)
+        if (experiment->trials[i]->status == UNI_TRIAL_ERROR && ++failed == 1)
+            first = experiment->trials[i]->error;
+    if (!known[0] && failed > 0)
+        return uni_error_set(err, UNI_ENOTFOUND,
+                             "no trial has reported anything, so there is no best one by \"%s\": "
+                             "%lld of %lld failed, the first with: %s",
+                             metric, (long long)failed, (long long)experiment->count,
+                             first ? first : "an unknown error");
     if (!known[0])
         return uni_error_set(err, UNI_ENOTFOUND,
                              "no trial has reported anything, so there is no best one by \"%s\": "

@@ -177,6 +177,17 @@ class Failures(unittest.TestCase):
             self.assertEqual(len(lines), count, lines)
             self.assertTrue(not lines or ("trial 00001 failed" in lines[0] and "number 1 is bad" in lines[0]), lines)
 
+    def test_when_all_fail(self):
+        results = tune.Tuner(lambda config: 1 / 0, param_space={"x": tune.grid_search([0, 1])}, tune_config=tune.TuneConfig(metric="loss", mode="min")).fit()
+        with self.assertRaisesRegex(Exception, "2 of 2 failed, the first with: ZeroDivisionError"):
+            results.get_best_result()
+
+    def test_a_space_that_nothing_reads(self):
+        out = io.StringIO()
+        with contextlib.redirect_stderr(out):
+            tune.Tuner(lambda: {"loss": 1}, param_space={"x": 1, "y": 2}).fit()
+        self.assertIn("takes no argument: its config (x, y) has no effect", out.getvalue())
+
     def test_raise(self):
         def fails(config):
             raise KeyError("this one")

@@ -214,6 +214,7 @@ class Plan:
         prepared = self.prepared
         extra = {"objects": self.table.objects, "trainer": prepared.trainer}
         arity = 1 if prepared.trainer is None and not _takes_nothing(prepared.function) else _driver.check_arity(prepared.function)
+        _driver.warn_unread(prepared.function, self.space if prepared.trainer is None else (self.space or {}).get("train_loop_config"), arity)
         out = {
             "call": _codec.dumps((prepared.function, None, arity, None)), "path": [os.path.abspath(entry) for entry in sys.path],
             "mode": prepared.mode, "backend": prepared.backend, "backend_config": prepared.backend_config,
