@@ -276,6 +276,8 @@ def test_files_that_are_replaced(storage):
             os.mkdir(place)
             said = run(place, ["python3", script, what, name], "--max-failures", "1", "--sink", "csv,json", limit="20s", seconds=15, workers=1)
             assert "exited with code 3" in said, (what, name, said[-2000:])
+    # Without -q the command itself has the log open, so that the agent does not wait for a reader.
+    run(storage, ["python3", script, "fifo", "logs/rank_0.log"], "--max-failures", "1", "-q", limit="20s", seconds=15, workers=1)
 
 
 def attacked(storage, how):
