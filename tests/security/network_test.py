@@ -295,7 +295,8 @@ print(count, flush=True)
         counts = [int(script.stdout.readline()) for script in floods]
         code, out = finish(process)
         self.good(name, code, out)
-        self.assertNotRegex(out, r"connections? from %s w(as|ere) refused" % re.escape(self.net.address("b")))
+        # A slow machine may need a second try to prove itself; the flood must not be the reason.
+        self.assertNotRegex(out, r"connections? from %s w(as|ere) refused[^\n]*: too many" % re.escape(self.net.address("b")))
         return sum(counts), out
 
 
