@@ -58,7 +58,8 @@ typedef enum uni_event_kind {
     UNI_EVENT_RESTART, /* attempt: the new one; message: from which checkpoint */
     UNI_EVENT_CHECKPOINT, /* message: the path; iteration */
     UNI_EVENT_STOPPING, /* message: why */
-    UNI_EVENT_REPLACED /* message: by which process. The other ranks kept training */
+    UNI_EVENT_REPLACED, /* message: by which process. The other ranks kept training */
+    UNI_EVENT_RESIZED /* message: how many workers there are now, and which one came or went */
 } uni_event_kind;
 
 typedef struct uni_event {

@@ -125,8 +125,12 @@ typedef struct uni_trainer_options {
      * can join without it, even if the launcher's channel is compromised (docs/hosts.md).
      * Default UNISONO_SECRET_FILE, otherwise none. */
     const char *secret_file;
-    /* Continue without a lost host if this many slots remain; default num_workers */
+    /* At least this many workers. On one host, with multi_worker and fit: a group that loses a
+     * worker continues without it at once, and with its replacement when that has started; and
+     * uni_trainer_scale changes the number (docs/strategies.md). Over hosts: continue without a
+     * lost host if this many slots remain. Default num_workers. */
     int min_workers;
+    int max_workers; /* one host: the number can grow up to this; default num_workers */
     double cpus_per_worker; /* default: an equal share of the affinity mask and the cgroup quota */
     /* Bytes that each worker reserves: more than its host has is an error. Not enforced as a
      * limit. Default: none. */
@@ -191,6 +195,9 @@ UNI_API void uni_trainer_shutdown(uni_trainer *trainer);
 /* Any thread: all ranks stop at the same iteration, a fit with uni_callback_report_checkpoint after
  * the same step; now=true kills them. */
 UNI_API void uni_trainer_stop(uni_trainer *trainer, bool now);
+/* Any thread, during a run of a trainer with min_workers: how many workers it should have. Those
+ * that are there keep training; others join, or leave, between two steps. Returns at once. */
+UNI_API UNI_MUST_USE int uni_trainer_scale(uni_trainer *trainer, int workers, uni_error *err);
 
 /* What a run would do, without doing it: {"workers": [{"rank", "local_rank", "node_rank",
  * "environment": {...}}], "logdir", "cpus_per_worker", "warnings": [...]}. Ports that a run chooses

@@ -26,8 +26,9 @@ int uni__comm_new(uni_comm **out, const uni__rendezvous *peers, const uni_comm_o
     if (options)
         comm->options = *options;
     comm->kernels = uni__kernels_best();
-    int status = uni__recorder_new(&comm->recorder, comm->options.record_dir, comm->rank,
-                                   comm->size, transport->name, err);
+    int status =
+        uni__recorder_new(&comm->recorder, comm->options.record_dir,
+                          uni__comm_name(comm, comm->rank), comm->size, transport->name, err);
     comm->options.record_dir = NULL; /* not copied: valid only during the call */
     if (status < 0) {
         free(comm);

@@ -159,6 +159,12 @@ struct uni_comm {
     void *state; /* mpi */
 };
 
+/* What a rank is called in messages and records. */
+static inline int uni__comm_name(const uni_comm *comm, int rank)
+{
+    return comm->peers.names ? comm->peers.names[rank] : rank;
+}
+
 /* comm.c */
 int uni__comm_new(uni_comm **out, const uni__rendezvous *peers, const uni_comm_options *options,
                   const uni__transport *transport, uni_error *err) UNI_MUST_USE;

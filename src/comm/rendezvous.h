@@ -44,6 +44,9 @@ typedef struct uni__rendezvous {
     const uni__rendezvous_vtable *vtable;
     void *context; /* outlives the communicator */
     int rank, size;
+    /* Optional: what the ranks are called in messages and records, where other numbers mean
+     * something to the user. Like context, it outlives the communicator. */
+    const int *names;
     /* Optional: nonzero when the group must give up (the session's page has one). */
     const _Atomic uint32_t *abort_word;
     /* Optional: 32 bytes, the same on all ranks. Seals the data sent between hosts. */

@@ -167,7 +167,8 @@ static int look(uni_comm_request *request, uni__watch *seen, bool asleep, uni_er
     char why[200];
     int rank = uni__lane_rank(request->lane, request->next_member);
     if (uni__peer_check(comm, rank, why, sizeof why) != 0)
-        return uni__board_fail(request, UNI_EWORKER, err, "rank %d %s", rank, why);
+        return uni__board_fail(request, UNI_EWORKER, err, "rank %d %s", uni__comm_name(comm, rank),
+                               why);
     if (request->phase != 0)
         for (int m = 0; m < request->lane->members; m++)
             if (m != request->lane->mine)
@@ -177,16 +178,18 @@ static int look(uni_comm_request *request, uni__watch *seen, bool asleep, uni_er
         return uni__board_fail(request, UNI_EMISMATCH, err,
                                "rank %d waits for rank %d, which waits for a call that rank %d "
                                "does not make: the ranks call in different orders",
-                               comm->rank, rank, comm->rank);
+                               uni__comm_name(comm, comm->rank), uni__comm_name(comm, rank),
+                               uni__comm_name(comm, comm->rank));
     if (comm->options.timeout_ms > 0 && waited > (uint64_t)comm->options.timeout_ms * 1000000u)
         return uni__board_fail(request, UNI_ETIMEOUT, err,
-                               "rank %d did not come within %d ms (timeout_ms)", rank,
-                               comm->options.timeout_ms);
+                               "rank %d did not come within %d ms (timeout_ms)",
+                               uni__comm_name(comm, rank), comm->options.timeout_ms);
     if (asleep && now - seen->warned > WARN_NS) {
         seen->warned = now;
         uni__warn("%s #%llu: rank %d waits for rank %d since %.0f s",
                   uni__kind_name(request->call.kind), (unsigned long long)request->number,
-                  comm->rank, rank, (double)waited * 1e-9);
+                  uni__comm_name(comm, comm->rank), uni__comm_name(comm, rank),
+                  (double)waited * 1e-9);
     }
     return 0;
 }
@@ -236,7 +239,8 @@ static int nap(uni_comm_request *request, uni_error *err)
     char why[200];
     int rank = uni__lane_rank(request->lane, request->next_member);
     if (rank != comm->rank && uni__peer_check(comm, rank, why, sizeof why) != 0)
-        return uni__board_fail(request, UNI_EWORKER, err, "rank %d %s", rank, why);
+        return uni__board_fail(request, UNI_EWORKER, err, "rank %d %s", uni__comm_name(comm, rank),
+                               why);
     return 0;
 }
 

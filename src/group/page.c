@@ -94,6 +94,8 @@ void uni__page_refresh(uni__page *page)
     atomic_store(&page->replaceable, 0);
     atomic_store(&page->joined, 0);
     atomic_store(&page->awaits, 0);
+    atomic_store(&page->leave, 0);
+    atomic_store(&page->left, 0);
 }
 
 static void count_and_wake(_Atomic uint32_t *word)
@@ -138,10 +140,22 @@ void uni__page_stop(uni__page *page, int64_t iteration)
     set_and_wake(&page->stop_at_known, 1);
 }
 
-void uni__page_regroup(uni__page *page, uint32_t group)
+void uni__page_regroup(uni__page *page, uint32_t group, const uni__members *members)
 {
-    if (page)
-        set_and_wake(&page->group, group);
+    if (!page)
+        return;
+    page->members[group % 2] = members ? *members : (uni__members){ 0 };
+    set_and_wake(&page->group, group);
+}
+
+/* The list of a group is overwritten by that of the second one after it. */
+void uni__page_members(const uni__page *page, uint32_t *number, uni__members *out)
+{
+    do {
+        *number = atomic_load(&page->group);
+        *out = page->members[*number % 2];
+        atomic_thread_fence(memory_order_acquire);
+    } while (atomic_load(&page->group) > *number + 1);
 }
 
 void *uni__ring_reserve(uni__page *page, size_t size)

@@ -31,7 +31,7 @@
 #include "base/futex.h"
 
 #define UNI__PAGE_MAGIC 0x31494e55u /* "UNI1" */
-#define UNI__PAGE_VERSION 5u
+#define UNI__PAGE_VERSION 6u
 #define UNI__RING_BYTES (4u << 20)
 #define UNI__RING_OFFSET 4096u
 #define UNI__PAGE_BYTES (UNI__RING_OFFSET + UNI__RING_BYTES)
@@ -46,8 +46,16 @@ enum { UNI__STOP_NONE = 0, UNI__STOP_EARLY = 1, UNI__STOP_PREEMPTED = 2 };
 /* How soon: at an iteration that all ranks reach, or before it, after a step that is saved. */
 enum { UNI__STOPS_AT_ITERATION = 1, UNI__STOPS_AT_STEP = 2 };
 
-/* A worker can continue when another is replaced, and can be replaced itself. */
-enum { UNI__REPLACES_OTHERS = 1, UNI__IS_REPLACED = 2 };
+/* A worker can continue when another is replaced, can be replaced itself, and can continue with
+ * more or fewer of them. */
+enum { UNI__REPLACES_OTHERS = 1, UNI__IS_REPLACED = 2, UNI__IS_RESIZED = 4 };
+
+/* Ranks of a run whose number of workers changes. */
+#define UNI__MOST_MEMBERS 256
+typedef struct uni__members {
+    uint32_t count; /* 0: all ranks of the run */
+    uint64_t ranks[UNI__MOST_MEMBERS / 64]; /* bits */
+} uni__members;
 
 typedef struct uni__page {
     uint32_t magic, version;
@@ -74,6 +82,10 @@ typedef struct uni__page {
     _Atomic uint32_t replaceable; /* by the worker: UNI__REPLACES_OTHERS, UNI__IS_REPLACED */
     _Atomic uint32_t joined; /* by the worker: it has once said UNI__REPLACES_OTHERS */
     _Atomic uint32_t awaits; /* by the worker: it waits for a group of this number; 0: none */
+    /* Of the present group and of the one before, by the last bit of their number. */
+    uni__members members[2];
+    _Atomic uint32_t leave; /* by the controller: the worker leaves before its next step */
+    _Atomic uint32_t left; /* by the worker: it has left, and touches no memory of the group */
 
     _Alignas(64) _Atomic uint64_t heartbeat; /* counts up about four times a second */
     _Atomic int64_t iteration; /* the last one that report() began */
@@ -102,8 +114,15 @@ void uni__page_give_back(uni__page *page, int slot);
 void uni__page_checkpoint_over(uni__page *page);
 void uni__page_release(uni__page *page, int64_t iteration);
 void uni__page_stop(uni__page *page, int64_t iteration);
-/* The ranks are another group from now on. */
-void uni__page_regroup(uni__page *page, uint32_t group);
+/* These ranks are the group from now on; members NULL: all of them. */
+void uni__page_regroup(uni__page *page, uint32_t group, const uni__members *members);
+/* Worker: the members of group *number, the present one. */
+void uni__page_members(const uni__page *page, uint32_t *number, uni__members *out);
+
+static inline bool uni__members_has(const uni__members *members, int rank)
+{
+    return members->count == 0 || ((members->ranks[rank / 64] >> (rank % 64)) & 1);
+}
 
 /* Worker. Reserve room for one frame's payload (size <= UNI__FRAME_MAX): the place to write it, or
  * NULL when the ring is full now. Commit publishes it (type must not be SKIP) with the size that

@@ -140,17 +140,23 @@ typedef struct uni__updater {
     int (*finish)(void *context, const uni__trained *trained, uni_error *err);
     /* Optional. A pass or finish failed with `status`, maybe because a process died. 0: other
      * processes have come instead and the step is complete, `sums` included; UNI__STEP_REPEAT: it
-     * did not happen, and is repeated; negative: it failed. May block until the group is whole. */
+     * did not happen, and is repeated; UNI__STEP_RECUT: the same, but there are more or fewer
+     * processes now, so that this one has another part of the batch; negative: it failed. May block
+     * until the group is whole. */
     int (*recover)(void *context, int status, uni_error *err);
-    /* Needed with recover. A training step begins. true, once: it was complete before this process
-     * joined the others, with these sums. */
-    bool (*enter)(void *context, double *sums, size_t count);
+    /* Needed with recover. A training step begins. UNI__STEP_DONE, once: it was complete before
+     * this process joined the others, with these sums; 0, UNI__STEP_RECUT or negative. */
+    int (*enter)(void *context, double *sums, size_t count, uni_error *err);
+    /* Needed with recover, after UNI__STEP_RECUT: the present part of the batch that `source` gave
+     * last. */
+    int (*recut)(void *context, uni_batches *source, uni_batch *out, uni_error *err);
     /* The processes may agree to leave fit after a step (uni__model_pause). */
     bool pauses;
     /* Optional. The last step of an epoch is complete; validation and callbacks follow. */
     int (*epoch_ended)(void *context, uni_model *model, uni_error *err);
 } uni__updater;
-#define UNI__STEP_REPEAT 1
+/* finish, outside of steps, also says UNI__STEP_RECUT: counts of a validation must be made again. */
+enum { UNI__STEP_REPEAT = 1, UNI__STEP_RECUT, UNI__STEP_DONE };
 
 /* Where a fit stands that a new process is to join: what uni__model_get_fit_state says. */
 typedef enum uni__join {

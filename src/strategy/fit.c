@@ -138,10 +138,12 @@ static int fit_on_pages(uni_strategy *strategy, uni_model *model, const uni_fit_
         status = uni__model_fit(model, options, &strategy->updater, history, err);
         uni__elastic_end(strategy);
     }
+    bool leaves = uni__elastic_leaves(strategy);
     bool together = status == 0 || status == UNI_EPREEMPTED; /* all ranks end after the same step */
     if (!together)
         (void)uni__give_up(strategy, status, err);
-    int home = uni__fused_end(strategy, together, status == 0 ? err : &aside);
+    int home = uni__fused_end(strategy, together && !leaves, status == 0 ? err : &aside);
+    uni__elastic_left(strategy);
     return status < 0 ? status : home;
 }
 

@@ -122,7 +122,7 @@ int uni__fused_move(uni_strategy *strategy, uni_model *model, int source, uni_er
     size_t size = 0;
     uni_parameters_weights(store, &size);
     fused->on = false;
-    if (strategy->size < 2 || size == 0 || !optimizer)
+    if ((strategy->size < 2 && !strategy->elastic) || size == 0 || !optimizer)
         return 0;
     UNI_TRY(uni__optimizer_build(optimizer, store, err));
     UNI_TRY(make_pages(strategy, size, uni__optimizer_num_slots(optimizer), err));

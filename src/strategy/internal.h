@@ -164,6 +164,12 @@ int uni__factors_update(uni_strategy *strategy, const uni__update *update,
 /* distribute.c */
 /* Whether uni_strategy_distribute made this source. */
 bool uni__is_part(const uni_strategy *strategy, const uni_batches *batches);
+/* Whether all sources can be cut for another number of ranks; the ranks are others from now on; the
+ * present part of the batch that this source gave last. */
+bool uni__parts_are_cut(const uni_strategy *strategy);
+void uni__parts_resize(uni_strategy *strategy);
+int uni__part_again(uni_strategy *strategy, uni_batches *batches, uni_batch *out,
+                    uni_error *err) UNI_MUST_USE;
 /* Detaches the sources from a strategy that ends; they remain usable. */
 void uni__parts_forget(uni_strategy *strategy);
 /* Samples [begin, end) of a batch, with their position in the global batch. */

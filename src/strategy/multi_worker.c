@@ -51,7 +51,7 @@ static int finish(void *context, const uni__trained *trained, uni_error *err)
     if (trained->gradients && uni__elastic_is_active(strategy))
         UNI_TRY(uni__elastic_show(strategy, trained, err));
     if (!trained->gradients)
-        return uni__elastic_do(strategy, sum_counts, trained->sums,
+        return uni__elastic_do(strategy, sum_counts, true, trained->sums,
                                trained->num_sums * sizeof *trained->sums, err);
     UNI_TRY(sum_counts(strategy, trained->sums, trained->num_sums * sizeof *trained->sums, err));
     if (!fused->on || fused->whole)
@@ -127,7 +127,8 @@ static int meet(uni_strategy *strategy, void *nothing, size_t bytes, uni_error *
 static int take_turn(void *self, uni_model *model, int epoch, const uni_logs *logs, uni_error *err)
 {
     keeper *keep = self;
-    return keep->strategy->fused.on ? uni__elastic_do(keep->strategy, meet, NULL, 0, err) : 0;
+    return keep->strategy->fused.on ? uni__elastic_do(keep->strategy, meet, false, NULL, 0, err)
+                                    : 0;
 }
 
 static int new_callback(uni_callback **out, const uni_callback_class *class_,

@@ -43,6 +43,8 @@ int uni__give_up(uni_strategy *strategy, int status, const uni_error *err)
         return status;
     const char *sentence = err && err->message[0] ? err->message : "it failed without a message";
     uni_error_set(&strategy->ended, status, "%s", sentence);
+    if (uni__elastic_leaves(strategy)) /* the others go on */
+        return status;
     /* The first reason counts: if another rank's is already known, this one is ignored. */
     snprintf(reason, sizeof reason, "rank %d failed: %.*s", strategy->rank, (int)sizeof reason - 32,
              sentence);

@@ -327,6 +327,7 @@ static int take_line(uni__follower *f, const char *line, size_t size, uint64_t o
         return 0;
     l->last = head.iteration;
     l->reports++;
+    l->ended = false; /* a worker that left its group is there again */
     /* The iteration was handed out without this rank, which was named then. */
     if (head.iteration <= f->given)
         return 0;

@@ -120,6 +120,7 @@ static void take_event(uni__progress_state *s, const uni_event *event, double no
             s->ranks[event->rank] = UNI__RANK_FAILED;
         break;
     case UNI_EVENT_REPLACED:
+    case UNI_EVENT_RESIZED:
         if (event->rank >= 0 && event->rank < s->world_size)
             s->ranks[event->rank] = UNI__RANK_RUNNING;
         break;
@@ -258,6 +259,7 @@ static void add_event_text(progress *p, const uni_event *event, uni__text *out)
         [UNI_EVENT_CHECKPOINT] = "saved: ",
         [UNI_EVENT_STOPPING] = "stopping: ",
         [UNI_EVENT_REPLACED] = "replaced: ",
+        [UNI_EVENT_RESIZED] = "resized: ",
     };
     bool known = (unsigned)event->kind < sizeof words / sizeof words[0];
     const char *word = known ? words[event->kind] : "", *message = event->message;
@@ -269,7 +271,8 @@ static void add_event_text(progress *p, const uni_event *event, uni__text *out)
         message += strlen(word);
     const char *colour = event->kind == UNI_EVENT_FAILURE ? "\033[31m"
                          : event->kind == UNI_EVENT_WARNING || event->kind == UNI_EVENT_RESTART ||
-                                 event->kind == UNI_EVENT_REPLACED
+                                 event->kind == UNI_EVENT_REPLACED ||
+                                 event->kind == UNI_EVENT_RESIZED
                              ? "\033[33m"
                              : "";
     if (p->colour)

@@ -41,11 +41,16 @@ bool uni__start_is_empty(const uni__start *start)
     return !start->path[0] && start->fd < 0;
 }
 
+int uni__run_workers(const uni__run *run)
+{
+    return run->attempt.members.count > 0 ? (int)run->attempt.members.count : run->num_workers;
+}
+
 uni__world uni__run_world(const uni__run *run)
 {
     return (uni__world){ .trainer = run->trainer,
                          .group = run->group,
-                         .size = run->num_workers,
+                         .size = uni__run_workers(run),
                          .attempt = run->attempt.number,
                          .dir = run->places.dir,
                          .staging_dir = run->places.staging_dir,
@@ -149,12 +154,12 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
     const uni__rank_place *place = &view.place;
     const char *wanted = getenv("TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS");
     bool detailed = wanted && strcmp(wanted, "1") == 0;
-    int index, local_size = view.remote ? place->local_size : run->num_workers;
+    int index, local_size = view.remote ? place->local_size : uni__run_workers(run);
     const char *role = uni__role_of(&trainer->roles, rank, &index);
     uni_value *order = UNI__DICT(
         { "function", uni_value_string(asked->function ? asked->function : "") },
         { "config", uni_value_copy(asked->config) }, { "rank", uni_value_int(rank) },
-        { "world_size", uni_value_int(run->num_workers) },
+        { "world_size", uni_value_int(uni__run_workers(run)) },
         { "local_rank", uni_value_int(view.remote ? place->local_rank : rank) },
         { "local_world_size", uni_value_int(local_size) },
         { "node_rank", uni_value_int(place->node) },
@@ -176,6 +181,8 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
         { "every_seconds", uni_value_float(asked->policy.every_seconds) },
         { "trial", uni_value_bool(asked->trial) }, { "detailed", uni_value_bool(detailed) },
         { "elastic", uni_value_bool(uni__run_is_elastic(run)) },
+        { "resizable", uni_value_bool(uni__run_is_resizable(run)) },
+        { "fresh", uni_value_bool(run->ranks[rank].fresh) },
         { "group", uni_value_int(run->attempt.group) },
         { "joins", uni_value_bool(run->ranks[rank].joining) });
     char address[48];
@@ -230,7 +237,8 @@ static int start_process(uni__run *run, int rank, uni_error *err)
     if (status == 0)
         status = send_order(run, rank, log, err);
     if (status == 0) /* after the order, which makes a warm worker's page a new one */
-        uni__page_regroup(uni__group_page(run->group, rank), run->attempt.group);
+        uni__page_regroup(uni__group_page(run->group, rank), run->attempt.group,
+                          &run->attempt.members);
     free(log);
     return status;
 }
@@ -240,7 +248,7 @@ int uni__attempt_start_rank(uni__run *run, int rank, uni_error *err)
     uni__rank *slot = &run->ranks[rank];
     uni__rank_forget(slot, run->attempt.number > 1 ? run->attempt.start.iteration : 0);
     slot->iteration = run->attempt.start.iteration;
-    slot->joining = false;
+    slot->joining = slot->fresh = false;
     if (run->outcome.cause.kind == UNI__CAUSE_NONE)
         slot->reported =
             run->attempt.start.iteration; /* a run that is resumed: its ranks reported that */
@@ -261,7 +269,11 @@ int uni__attempt_start(uni__run *run, uni_error *err)
     UNI_TRY(uni__members_begin(run, err));
     if (run->trainer->hosts)
         return uni__hosts_launch(run, err); /* the ranks follow when all hosts are there */
-    for (int rank = 0; rank < run->num_workers; rank++)
-        UNI_TRY(uni__attempt_start_rank(run, rank, err));
+    for (int rank = 0; rank < run->num_workers; rank++) {
+        if (run->ranks[rank].away)
+            UNI_TRY(uni__results_writer_rank_ended(run->writer, rank, err));
+        else
+            UNI_TRY(uni__attempt_start_rank(run, rank, err));
+    }
     return 0;
 }

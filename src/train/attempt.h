@@ -7,6 +7,7 @@
 
 #include <unisono/value.h>
 
+#include "group/page.h"
 #include "train/cause.h"
 
 /* A checkpoint on disk, a dictionary in memory, or neither. */
@@ -33,6 +34,9 @@ typedef struct uni__attempt {
     uni__cause lost; /* of the first of them */
     uint64_t lost_ns;
     uint64_t awaited_ns; /* since then ranks ask for another group; 0: they do not */
+    uni__members members; /* of the group; count 0: all ranks (resize.c) */
+    uint64_t ready_ns; /* since then ranks wait to be let in; 0: none does */
+    bool said_fixed; /* that the number of workers cannot be changed */
 } uni__attempt;
 
 /* In place of what there was: takes fd (-1: none) and state. */

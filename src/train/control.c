@@ -382,6 +382,7 @@ static void begin_attempt(uni__run *run)
     run->attempt.joining = 0;
     if (run->trainer->hosts)
         run->num_workers = uni__hosts_room(run->trainer);
+    uni__resize_begin(run);
     run->attempt.begun_ns = run->attempt.last_report_ns = uni__monotonic_ns();
     run->budget.at_start = run->outcome.progress;
     const uni__start *start = &run->attempt.start;
@@ -498,8 +499,9 @@ void uni__run_rank_done(uni__run *run, int rank)
     if (rank == 0)
         uni__members_chief_done(run);
     for (int i = 0; i < run->num_workers; i++)
-        if (!run->ranks[i].done)
+        if (!run->ranks[i].done && !run->ranks[i].away)
             return;
+    uni__resize_end(run);
     run->state = UNI__RUN_FINISHING;
     if (run->attempt.start.pinned)
         uni__persist_unpin(run->persist);

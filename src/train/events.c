@@ -21,14 +21,15 @@ static void on_spawned(void *context, int rank, int pid)
     uni_trainer *trainer = context;
     uni__run *run = trainer->run;
     for (int i = 0; run && i < run->num_workers; i++)
-        if (!run->ranks[i].worker->pid)
+        if (!run->ranks[i].worker->pid && !run->ranks[i].away)
             return;
     if (!run)
         return;
     uni__run_describe(run, "running"); /* now with every pid */
+    int workers = uni__run_workers(run);
     if (run->request.program && run->ranks[rank].restarts == 0)
-        uni__run_tell(run, UNI_EVENT_WORKERS, -1, "%d worker%s started in %.1f ms",
-                      run->num_workers, run->num_workers == 1 ? "" : "s",
+        uni__run_tell(run, UNI_EVENT_WORKERS, -1, "%d worker%s started in %.1f ms", workers,
+                      workers == 1 ? "" : "s",
                       (double)(uni__monotonic_ns() - run->attempt.begun_ns) * 1e-6);
 }
 
@@ -94,6 +95,12 @@ static void on_exited(void *context, int rank, const uni__exit *how)
     if (!run)
         return; /* a warm worker that died idle: the next run replaces it */
     note_exit(run, rank, how);
+    if (gone->away || gone->leaving) {
+        uni__cause cause = { 0 };
+        uni__cause_of_exit(&cause, rank, how, !run->request.program, false);
+        if (uni__resize_lost(run, rank, &cause))
+            return;
+    }
     if (gone->done) {
         uni__first_cause_look(run);
         return; /* it had returned */
@@ -125,7 +132,8 @@ static void on_exited(void *context, int rank, const uni__exit *how)
     /* A program that gave up because a peer is frozen: that peer's doing. */
     if (how->exit_code > 0)
         uni__hosts_blame(run, &cause);
-    if (uni__member_lost(run, rank, &cause) || uni__replace_lost(run, rank, &cause))
+    if (uni__member_lost(run, rank, &cause) || uni__resize_lost(run, rank, &cause) ||
+        uni__replace_lost(run, rank, &cause))
         return;
     if (!uni__first_cause_hold(run, &cause))
         uni__run_fail(run, &cause);
@@ -155,7 +163,9 @@ static void fail_frozen(uni__run *run, int rank, uni__cause_class kind, double s
               "machine is "
               "overloaded",
         rank, run->ranks[rank].worker->pid, seconds);
-    if (!uni__member_end(run, &cause) && !uni__replace_end(run, &cause))
+    if (run->ranks[rank].away) /* not in the group: its end is enough */
+        uni__rank_end(run, &cause);
+    else if (!uni__member_end(run, &cause) && !uni__replace_end(run, &cause))
         uni__run_fail(run, &cause);
 }
 
@@ -233,9 +243,12 @@ static void look_for_stop_requests(uni__run *run)
         return;
     for (int i = 0; i < run->num_workers; i++) {
         uni__page *page = uni__group_page(run->group, i);
-        uint32_t request = page ? atomic_load(&page->stop_request) : UNI__STOP_NONE;
+        bool asks = page && !run->ranks[i].away;
+        uint32_t request = asks ? atomic_load(&page->stop_request) : UNI__STOP_NONE;
         if (request == UNI__STOP_EARLY) {
             uni__run_stop(run, UNI__STOPPING_EARLY);
+        } else if (request == UNI__STOP_PREEMPTED && uni__resize_dismiss(run, i)) {
+            atomic_store(&page->stop_request, UNI__STOP_NONE);
         } else if (request == UNI__STOP_PREEMPTED) {
             run->stop.rank = run->stop.reason == UNI__NOT_STOPPING ? i : run->stop.rank;
             uni__run_stop(run, UNI__STOPPING_RANK);
@@ -255,6 +268,11 @@ static void on_drained(void *context)
     flush_results(run);
     look_for_stop_requests(run);
     uni__run_settle_stop(run);
+    if (uni__run_is_resizable(run)) {
+        uint64_t now = uni__monotonic_ns();
+        uni__replace_look(run, now);
+        uni__resize_look(run, now);
+    }
 }
 
 static void check_ranks(uni__run *run, uint64_t now)
@@ -269,7 +287,9 @@ static void check_ranks(uni__run *run, uint64_t now)
             uni__worker_look(worker, now, asked->hello_timeout, patience, &seconds);
         if (trouble == UNI__WORKER_STOPPED && !run->ranks[i].done)
             fail_frozen(run, i, UNI__CAUSE_STOPPED, seconds);
-        if (trouble == UNI__WORKER_NO_HELLO) {
+        if (trouble == UNI__WORKER_NO_HELLO && run->ranks[i].away) {
+            uni__group_kill(run->group, i, SIGKILL);
+        } else if (trouble == UNI__WORKER_NO_HELLO) {
             uni__cause cause = uni__cause_new(
                 run, UNI__CAUSE_NO_HELLO, i, UNI_EWORKER,
                 "rank %d (pid %d) has not connected within %g s: does its main begin with "
@@ -315,6 +335,8 @@ static void on_tick(void *context)
     uni__first_cause_look(run);
     uni__newest_look(run);
     uni__replace_look(run, now);
+    uni__resize_look(run, now);
+    uni__resize_ask(run);
     if (run->state == UNI__RUN_RUNNING) {
         uni__persist_look(run->persist, now);
         uni__run_watch(run, now);

@@ -62,7 +62,7 @@ static void keep_metrics(uni__rank *rank, const uint8_t *metrics, size_t size)
 static void release_start(uni__run *run)
 {
     for (int i = 0; i < run->num_workers; i++)
-        if (!run->ranks[i].done && !uni__run_is_member(run, i) &&
+        if (!run->ranks[i].done && !run->ranks[i].away && !uni__run_is_member(run, i) &&
             run->ranks[i].iteration <= run->attempt.start.iteration)
             return;
     uni__persist_unpin(run->persist);
@@ -158,6 +158,8 @@ void uni__run_mail(uni__run *run, int from, const uni__wire_frame *frame)
 static void take_error(uni__run *run, int rank, const uni_value *message)
 {
     int code = (int)uni_dict_get_int(message, "code", UNI_EFUNCTION);
+    if (uni__resize_returned(run, rank, uni_dict_get_string(message, "message", "")))
+        return;
     run->ranks[rank].failed = true;
     uni_value_free(run->ranks[rank].failure);
     run->ranks[rank].failure = uni_value_copy(uni_dict_get(message, "failure"));
@@ -180,6 +182,8 @@ static void take_error(uni__run *run, int rank, const uni_value *message)
 static void take_return(uni__run *run, int rank, const uint8_t *payload, size_t size)
 {
     uni__rank *from = &run->ranks[rank];
+    if (uni__resize_returned(run, rank, "its train function returned"))
+        return;
     free(from->returned);
     from->returned = malloc(size + 1);
     from->returned_size = from->returned ? size : 0;
@@ -194,14 +198,15 @@ static void take_hello(uni__run *run, int rank)
     if (run->request.program)
         return;
     for (int i = 0; i < run->num_workers; i++)
-        if (!uni__worker_has_greeted(run->ranks[i].worker))
+        if (!run->ranks[i].away && !uni__worker_has_greeted(run->ranks[i].worker))
             return;
     if (run->ranks[rank].restarts > 0)
         return; /* one member again: the others have been here all the time */
     double ms = (double)(uni__monotonic_ns() - run->attempt.begun_ns) * 1e-6;
     uni__run_note(run, "started", UNI__DICT({ "ms", uni_value_float(ms) }), false);
-    uni__run_tell(run, UNI_EVENT_WORKERS, -1, "%d worker%s started in %.1f ms", run->num_workers,
-                  run->num_workers == 1 ? "" : "s", ms);
+    int workers = uni__run_workers(run);
+    uni__run_tell(run, UNI_EVENT_WORKERS, -1, "%d worker%s started in %.1f ms", workers,
+                  workers == 1 ? "" : "s", ms);
 }
 
 void uni__run_message(uni__run *run, int rank, int type, const uint8_t *payload, size_t size)

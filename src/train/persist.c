@@ -188,8 +188,8 @@ static uni__persist_checkpoint *gather(uni__persist *persist, const uni__handed 
 
 static bool has_passed(const uni__run *run, int rank, int64_t iteration)
 {
-    return run->ranks[rank].done || run->ranks[rank].iteration >= iteration ||
-           uni__run_is_member(run, rank);
+    return run->ranks[rank].done || run->ranks[rank].away ||
+           run->ranks[rank].iteration >= iteration || uni__run_is_member(run, rank);
 }
 
 /* Whether a checkpoint waits for that rank. One that is alone needs no reports, but the state of

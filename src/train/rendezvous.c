@@ -20,6 +20,8 @@ typedef struct meeting {
     uni_session *session;
     uint32_t group;
     bool ucx; /* between hosts; otherwise MPI */
+    int size;
+    int slots[]; /* the run's rank of each */
 } meeting;
 
 #define LOOK_MS 20
@@ -64,14 +66,15 @@ static int wait_mail(meeting *it, int from, const char *key, void *data, size_t 
 static int get(void *context, int rank, const char *key, void *data, size_t capacity, size_t *size,
                int timeout_ms, uni_error *err)
 {
-    return wait_mail(context, rank, key, data, capacity, size, NULL, timeout_ms, err);
+    return wait_mail(context, ((meeting *)context)->slots[rank], key, data, capacity, size, NULL,
+                     timeout_ms, err);
 }
 
 static int pass(void *context, int to, int fd, uni_error *err)
 {
     meeting *it = context;
     KEY(numbered, it, "descriptor");
-    return uni__session_mail(it->session, to, numbered, NULL, 0, fd, err);
+    return uni__session_mail(it->session, it->slots[to], numbered, NULL, 0, fd, err);
 }
 
 static int receive(void *context, int from, int *fd, int timeout_ms, uni_error *err)
@@ -79,8 +82,8 @@ static int receive(void *context, int from, int *fd, int timeout_ms, uni_error *
     char nothing[1];
     size_t size;
     *fd = -1;
-    UNI_TRY(wait_mail(context, from, "descriptor", nothing, sizeof nothing, &size, fd, timeout_ms,
-                      err));
+    UNI_TRY(wait_mail(context, ((meeting *)context)->slots[from], "descriptor", nothing,
+                      sizeof nothing, &size, fd, timeout_ms, err));
     return *fd >= 0 ? 0 : uni_error_set(err, UNI_EFORMAT, "rank %d sent no descriptor", from);
 }
 
@@ -88,10 +91,10 @@ static bool alive(void *context, int rank, char *why, size_t why_size)
 {
     const meeting *it = context;
     if (has_changed(it)) {
-        snprintf(why, why_size, "is in another group now: a rank is being replaced");
+        snprintf(why, why_size, "is in another group now: ranks have come or gone");
         return false;
     }
-    if (atomic_load(&it->session->page->suspect) != (uint32_t)rank + 1)
+    if (atomic_load(&it->session->page->suspect) != (uint32_t)it->slots[rank] + 1)
         return true;
     snprintf(why, why_size, "is stopped or silent");
     return false;
@@ -136,9 +139,32 @@ static int open_transport(uni_comm **out, uni_session *session, const meeting *i
                    : uni__comm_open_mpi(out, peers, options, NULL, err);
 }
 
+/* The ranks of a group, in their order. */
+static meeting *new_meeting(uni_session *session, uint32_t group, const uni__members *members)
+{
+    int size = members->count > 0 ? (int)members->count : session->size;
+    meeting *it = malloc(sizeof *it + (size_t)size * sizeof it->slots[0]);
+    if (!it)
+        return NULL;
+    *it = (meeting){ .session = session, .group = group };
+    for (int rank = 0; it->size < size; rank++)
+        if (uni__members_has(members, rank))
+            it->slots[it->size++] = rank;
+    return it;
+}
+
+static int own_place(const meeting *it)
+{
+    int place = 0;
+    while (it->slots[place] != it->session->rank)
+        place++;
+    return place;
+}
+
 /* open_timeout_ms 0: the default. */
-static int open_group(uni_comm **out, uni_session *session, uint32_t group, bool ucx,
-                      const uni_comm_options *options, int open_timeout_ms, uni_error *err)
+static int open_group(uni_comm **out, uni_session *session, uint32_t group,
+                      const uni__members *members, bool ucx, const uni_comm_options *options,
+                      int open_timeout_ms, uni_error *err)
 {
     uni_comm_options with_records = *options;
     char *records = NULL;
@@ -150,16 +176,17 @@ static int open_group(uni_comm **out, uni_session *session, uint32_t group, bool
         UNI_TRY(uni__make_dirs(records, 0700, err));
         with_records.record_dir = records;
     }
-    meeting *it = malloc(sizeof *it);
+    meeting *it = new_meeting(session, group, members);
     if (!it) {
         free(records);
         return uni_error_set(err, UNI_ENOMEM, "no memory for a communicator");
     }
-    *it = (meeting){ session, group, ucx };
+    it->ucx = ucx;
     uni__rendezvous peers = { .vtable = &session_vtable,
                               .context = it,
-                              .rank = session->rank,
-                              .size = session->size,
+                              .rank = own_place(it),
+                              .size = it->size,
+                              .names = it->slots,
                               .abort_word = &session->page->alarm,
                               .data_key = session->seals ? session->data_key : NULL,
                               .address = session->address[0] ? session->address : NULL };
@@ -187,21 +214,24 @@ int uni__session_comm_over(uni_comm **out, uni_session *session, bool ucx,
         return uni_comm_open_threads(out, 1, options, err);
     /* A new process could not enter this communicator. */
     session->keeps_ranks = true;
-    uni__session_set_replaceable(session, false, false);
+    uni__session_set_replaceable(session, false, false, false);
     if (session->joins)
         return uni_error_set(err, UNI_EWORKER,
-                             "rank %d replaces one that died, and cannot enter the communicator "
-                             "that the others have opened",
+                             "rank %d came later than the others, and cannot enter the "
+                             "communicator that they have opened",
                              session->rank);
-    return open_group(out, session, session->group, ucx, options, 0, err);
+    uni__members members;
+    uint32_t number;
+    uni__page_members(session->page, &number, &members);
+    return open_group(out, session, session->group, &members, ucx, options, 0, err);
 }
 
 /* ---- groups in which a rank can be replaced ---- */
 
 bool uni__session_is_elastic(const uni_session *session)
 {
-    return session->is_worker && session->elastic && session->size > 1 && !session->has_met &&
-           !session->keeps_ranks;
+    return session->is_worker && session->elastic && (session->size > 1 || session->resizable) &&
+           !session->has_met && !session->keeps_ranks;
 }
 
 bool uni__session_joins(const uni_session *session)
@@ -209,14 +239,33 @@ bool uni__session_joins(const uni_session *session)
     return session->joins;
 }
 
-void uni__session_set_replaceable(uni_session *session, bool others, bool itself)
+void uni__session_set_replaceable(uni_session *session, bool others, bool itself, bool resizes)
 {
-    uint32_t how = (others ? UNI__REPLACES_OTHERS : 0) | (itself ? UNI__IS_REPLACED : 0);
+    uint32_t how = (others ? UNI__REPLACES_OTHERS : 0) | (itself ? UNI__IS_REPLACED : 0) |
+                   (resizes ? UNI__IS_RESIZED : 0);
     if (!session->page)
         return;
     atomic_store(&session->page->replaceable, session->keeps_ranks ? 0 : how);
     if (others)
         atomic_store(&session->page->joined, 1);
+    if (session->resizable)
+        uni__session_ring_bell(session);
+}
+
+bool uni__session_group_changed(const uni_session *session, uint32_t number)
+{
+    return atomic_load_explicit(&session->page->group, memory_order_relaxed) > number;
+}
+
+bool uni__session_leaves(const uni_session *session)
+{
+    return atomic_load_explicit(&session->page->leave, memory_order_relaxed) != 0;
+}
+
+void uni__session_left(uni_session *session)
+{
+    atomic_store(&session->page->left, 1);
+    uni__session_ring_bell(session);
 }
 
 int64_t uni__session_reports(const uni_session *session)
@@ -224,39 +273,65 @@ int64_t uni__session_reports(const uni_session *session)
     return session->iteration;
 }
 
-void uni__session_caught_up(uni_session *session, int64_t reports)
+void uni__session_caught_up(uni_session *session, int64_t reports, int64_t others)
 {
     session->catches_up = false;
-    if (reports < 0 || reports > session->known)
+    if (session->fresh && reports < 0)
+        reports = others;
+    if (reports < 0 || (reports > session->known && !session->fresh))
         return;
     session->iteration = reports;
+    if (session->known < reports)
+        session->known = reports;
     atomic_store(&session->page->iteration, reports);
 }
 
-static int wait_for_group(uni_session *session, uint32_t after, uint32_t *number, uni_error *err)
+static int wait_for_group(uni_session *session, uint32_t after, uint32_t *number,
+                          uni__members *members, uni_error *err)
 {
     uni__page *page = session->page;
     char why[256];
     atomic_store(&page->awaits, after + 1);
-    while ((*number = atomic_load(&page->group)) <= after) {
+    if (session->resizable)
+        uni__session_ring_bell(session);
+    for (;;) {
+        uni__page_members(page, number, members);
+        if (*number > after && uni__members_has(members, session->rank))
+            return 0;
         if (uni__session_is_over(session, why, sizeof why))
             return uni_error_set(err, UNI_ECANCELED, "%s", why);
         uni__futex_wait(&page->group, *number, LOOK_MS);
     }
-    return 0;
 }
 
-int uni__session_meet(uni_comm **out, uint32_t *number, uni_session *session, uint32_t after,
+static int copy_slots(int **out, const uni_session *session, const uni__members *members,
                       uni_error *err)
 {
+    meeting *it = new_meeting((uni_session *)session, 0, members);
+    *out = it ? malloc((size_t)it->size * sizeof **out) : NULL;
+    if (*out)
+        memcpy(*out, it->slots, (size_t)it->size * sizeof **out);
+    free(it);
+    return *out ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory to meet the other ranks");
+}
+
+int uni__session_meet(uni_comm **out, int **slots, uint32_t *number, uni_session *session,
+                      uint32_t after, uni_error *err)
+{
     uni_comm_options options = { .size = sizeof options };
+    uni__members members;
     session->has_met = true;
     for (;;) {
-        UNI_TRY(wait_for_group(session, after, number, err));
+        UNI_TRY(wait_for_group(session, after, number, &members, err));
         /* The wait ends when the group changes, or the attempt. */
-        int status = open_group(out, session, *number, session->ucx, &options, INT_MAX, err);
+        int status = open_group(out, session, *number, &members, session->ucx, &options, INT_MAX, err);
+        if (status == 0)
+            break;
         if (status != UNI_EWORKER && status != UNI_EPEER)
             return status;
         after = *number;
     }
+    if (members.count > 0)
+        session->size = session->local_size = (int)members.count;
+    return copy_slots(slots, session, &members, err);
 }

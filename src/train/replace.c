@@ -43,8 +43,12 @@ bool uni__replace_can(const uni__run *run, int rank)
     if (!uni__run_is_elastic(run) || run->state != UNI__RUN_RUNNING ||
         run->stop.reason != UNI__NOT_STOPPING)
         return false;
+    if (run->ranks[rank].away)
+        return false;
     for (int i = 0; i < run->num_workers; i++) {
         const uni__rank *slot = &run->ranks[i];
+        if (slot->away || (slot->leaving && i != rank)) /* it is not waited for long */
+            continue;
         bool ready = says(run, i, i == rank ? UNI__IS_REPLACED : UNI__REPLACES_OTHERS);
         if (!ready && !slot->joining)
             return false;
@@ -55,12 +59,12 @@ bool uni__replace_can(const uni__run *run, int rank)
     return survivors > 0;
 }
 
-/* All ranks are of the present group from now on. */
-static void regroup(uni__run *run)
+void uni__replace_regroup(uni__run *run)
 {
     run->attempt.awaited_ns = 0;
     for (int i = 0; i < run->num_workers; i++)
-        uni__page_regroup(uni__group_page(run->group, i), run->attempt.group);
+        uni__page_regroup(uni__group_page(run->group, i), run->attempt.group,
+                          &run->attempt.members);
 }
 
 static void note(uni__run *run, int rank, const uni__cause *cause)
@@ -80,23 +84,45 @@ static bool has_joined(const uni__run *run, int rank)
     return page && atomic_load(&page->joined);
 }
 
+/* It is in the group, but has not come to where the others are. */
+static bool is_entering(const uni__run *run, int rank)
+{
+    return run->ranks[rank].joining && !run->ranks[rank].away;
+}
+
+static void welcome(uni__run *run, int rank)
+{
+    uni__rank *slot = &run->ranks[rank];
+    const uni__page *page = uni__group_page(run->group, rank);
+    int64_t iteration = page ? atomic_load(&page->iteration) : 0;
+    slot->joining = false;
+    slot->quick_deaths = 0;
+    if (slot->fresh) { /* of reports before that, it has none */
+        if (iteration > slot->iteration && iteration <= run->outcome.progress.iteration)
+            slot->iteration = iteration;
+        slot->fresh = false;
+        uni__resize_tell(run, rank, "joined");
+        return;
+    }
+    run->outcome.replaced++;
+    uni__run_tell(run, UNI_EVENT_REPLACED, rank,
+                  "rank %d by pid %d, %.0f ms after its death; the other ranks kept training", rank,
+                  slot->worker->pid, (double)(uni__monotonic_ns() - run->attempt.lost_ns) * 1e-6);
+}
+
 static void look_for_joined(uni__run *run)
 {
-    if (run->attempt.joining == 0)
+    bool any = false;
+    for (int i = 0; i < run->num_workers; i++) {
+        any |= is_entering(run, i);
+        if (is_entering(run, i) && !has_joined(run, i))
+            return;
+    }
+    if (!any)
         return;
     for (int i = 0; i < run->num_workers; i++)
-        if (run->ranks[i].joining && !has_joined(run, i))
-            return;
-    for (int i = 0; i < run->num_workers; i++)
-        if (run->ranks[i].joining) {
-            run->ranks[i].joining = false;
-            run->outcome.replaced++;
-            uni__run_tell(run, UNI_EVENT_REPLACED, i,
-                          "rank %d by pid %d, %.0f ms after its death; the other ranks kept "
-                          "training",
-                          i, run->ranks[i].worker->pid,
-                          (double)(uni__monotonic_ns() - run->attempt.lost_ns) * 1e-6);
-        }
+        if (is_entering(run, i))
+            welcome(run, i);
     run->attempt.joining = 0;
     uni__run_describe(run, "running");
 }
@@ -148,7 +174,7 @@ bool uni__replace_lost(uni__run *run, int rank, uni__cause *cause)
     if (uni__attempt_replace_rank(run, rank, &err) < 0)
         uni__run_fatal(run, UNI__CAUSE_LAUNCH, &err);
     else
-        regroup(run);
+        uni__replace_regroup(run);
     return true;
 }
 
@@ -182,7 +208,7 @@ bool uni__replace_failed(uni__run *run, uni__cause *cause)
 static void look_for_returned(uni__run *run)
 {
     for (int i = 0; i < run->num_workers; i++)
-        if (run->ranks[i].joining && run->ranks[i].done && !has_joined(run, i)) {
+        if (is_entering(run, i) && run->ranks[i].done && !has_joined(run, i)) {
             uni__cause cause =
                 uni__cause_new(run, UNI__CAUSE_ERROR, i, UNI_EFUNCTION,
                                "the new process of rank %d returned before it had joined", i);
@@ -198,6 +224,8 @@ static void look_for_waiting(uni__run *run, uint64_t now)
     for (int i = 0; i < run->num_workers; i++) {
         const uni__rank *slot = &run->ranks[i];
         const uni__page *page = uni__group_page(run->group, i);
+        if (slot->away)
+            continue;
         if (!uni__worker_is_live(slot->worker) || slot->worker->stopped_ns || slot->warned_silent ||
             slot->ended_for.kind != UNI__CAUSE_NONE)
             return; /* it comes back, or is ended */
@@ -209,7 +237,7 @@ static void look_for_waiting(uni__run *run, uint64_t now)
         run->attempt.awaited_ns = now;
     else if (now - run->attempt.awaited_ns > REGROUP_NS) {
         run->attempt.group++;
-        regroup(run);
+        uni__replace_regroup(run);
     }
 }
 

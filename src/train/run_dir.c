@@ -153,6 +153,10 @@ static uni_value *describe_options(const uni__run *run)
     if (run->sink_names)
         status |= uni_dict_take(out, "sinks", uni_value_copy(run->sink_names));
     status |= uni__hosts_describe(run->trainer, out);
+    if (run->trainer->min_workers > 0)
+        status |= uni_dict_take(out, "min_workers", uni_value_int(run->trainer->min_workers)) |
+                  uni_dict_take(out, "max_workers", uni_value_int(run->num_workers)) |
+                  uni_dict_take(out, "num_workers", uni_value_int(run->target));
     const char *job = getenv("SLURM_JOB_ID"); /* a requeued job finds its run by it */
     if (job)
         status |= uni_dict_take(out, "slurm_job", uni_value_string(job));

@@ -53,6 +53,12 @@ typedef struct uni__rank {
     bool host_silent; /* nothing is heard of its host */
     int restarts, quick_deaths; /* of one process alone, in this attempt (members.c, replace.c) */
     bool joining; /* a new process among the others of its group (replace.c) */
+    /* Where the number of workers changes (resize.c): it is not in the group. Then it may be
+     * joining, too: a process that will be let in. */
+    bool away;
+    bool fresh; /* its process came to a group that had no such rank */
+    bool leaving; /* it was told to leave */
+    bool dismissed; /* it left because it was told to, and is not started again by itself */
     uint32_t newest_serial; /* of its question for the newest checkpoint (newest.c) */
     uint32_t newest_saves; /* how often it had called save_checkpoint when it asked */
     uint32_t saves; /* dictionaries of save_checkpoint that came from it; only rank 0's come */
@@ -120,6 +126,7 @@ struct uni__run {
     uni__request request;
     uni__places places;
     uni__attempt attempt;
+    int target; /* workers that the group should have (resize.c) */
     uni__budget budget;
     uni__stop stop;
     uni__outcome outcome;
@@ -204,6 +211,7 @@ void uni__run_stop_now_posted(void *trainer);
 extern const uni__group_events uni__trainer_events;
 
 /* attempt.c: starting workers and giving them their order */
+int uni__run_workers(const uni__run *run); /* of the present group */
 uni__world uni__run_world(const uni__run *run); /* of the present attempt; borrows from the run */
 int uni__attempt_start(uni__run *run, uni_error *err) UNI_MUST_USE;
 int uni__attempt_spawn_idle(uni_trainer *trainer,
@@ -239,6 +247,26 @@ bool uni__replace_can(const uni__run *run, int rank);
 bool uni__replace_failed(uni__run *run, uni__cause *cause);
 void uni__replace_returned(uni__run *run); /* a rank is done */
 void uni__replace_look(uni__run *run, uint64_t now); /* at every tick */
+
+/* The ranks of the present group meet as a new one. */
+void uni__replace_regroup(uni__run *run);
+
+/* resize.c: groups whose number of workers changes */
+bool uni__run_is_resizable(const uni__run *run);
+void uni__resize_begin(uni__run *run); /* of an attempt: which ranks are in it */
+/* A rank has ended; true: the group goes on without it. Otherwise *cause is somebody else's. */
+bool uni__resize_lost(uni__run *run, int rank, uni__cause *cause);
+/* A rank got SIGTERM; true: it leaves, and the others go on. */
+bool uni__resize_dismiss(uni__run *run, int rank);
+/* The group is to have that many workers, as soon as it can. */
+void uni__resize_to(uni__run *run, int workers);
+/* The train function of a rank that is not in the group, or leaves it, has ended: true. */
+bool uni__resize_returned(uni__run *run, int rank, const char *how);
+void uni__resize_ask(uni__run *run); /* at every tick: what `unisono scale` has written */
+void uni__resize_look(uni__run *run, uint64_t now); /* at every tick, and when a worker rang */
+/* How many workers there are, and that this rank joined or left. */
+void uni__resize_tell(uni__run *run, int rank, const char *what);
+void uni__resize_end(uni__run *run); /* all ranks of the group are done */
 
 /* messages.c: what workers say */
 void uni__run_message(uni__run *run, int rank, int type, const uint8_t *payload, size_t size);
@@ -306,6 +334,7 @@ struct uni_trainer {
     double cpus_each;
     double stopped_timeout; /* seconds until a stopped rank is replaced, where that is possible */
     uni__roles roles; /* options.num_workers is the number of all of them */
+    int first_workers, min_workers; /* at the start, and at least; 0: their number is fixed */
     int template_fd; /* what agents are forked from (train/shared.h), or -1 */
     uni__group *group;
     bool started, warned_crowded;

@@ -147,6 +147,7 @@ int uni__run_new(uni__run **out, uni_trainer *trainer, const uni_run_options *as
         return uni_error_set(err, UNI_ENOMEM, "no memory for a run");
     run->trainer = trainer;
     run->num_workers = trainer->options.num_workers;
+    run->target = trainer->first_workers;
     run->ranks = trainer->ranks;
     run->attempt.start.fd = -1;
     uni__places_init(&run->places);

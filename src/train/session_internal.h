@@ -65,7 +65,9 @@ struct uni_session {
     double every_seconds; /* 0: not by time */
     uint32_t group; /* number of the group of ranks that it was started in */
     bool elastic; /* ranks can be replaced one by one */
-    bool joins; /* in the place of one that died */
+    bool resizable; /* and there may be more or fewer of them */
+    bool joins; /* in the place of one that died, or as one more */
+    bool fresh; /* one more: it has no predecessor in the group */
     bool has_met; /* its group has a communicator in which ranks can be replaced */
     bool keeps_ranks; /* a communicator of the train function's own: none can be replaced */
     bool trial; /* a stop is told by report() itself, as UNI_ECANCELED */

@@ -230,6 +230,8 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
     session->trial = uni_dict_get_bool(order, "trial", false);
     session->group = (uint32_t)uni_dict_get_int(order, "group", 0);
     session->elastic = uni_dict_get_bool(order, "elastic", false);
+    session->resizable = uni_dict_get_bool(order, "resizable", false);
+    session->fresh = uni_dict_get_bool(order, "fresh", false);
     session->joins = session->catches_up = uni_dict_get_bool(order, "joins", false);
     session->has_met = session->keeps_ranks = false;
     snprintf(session->node_ip, sizeof session->node_ip, "%s",

@@ -61,22 +61,30 @@ UNI__SHARED UNI_MUST_USE int uni__session_comm_over(uni_comm **out, uni_session 
 UNI__SHARED bool uni__session_is_elastic(const uni_session *session);
 /* This process takes the place of one that died. */
 UNI__SHARED bool uni__session_joins(const uni_session *session);
-/* Whether this rank can continue with a new process in the place of another, and can be replaced
- * itself. */
-UNI__SHARED void uni__session_set_replaceable(uni_session *session, bool others, bool itself);
+/* Whether this rank can continue with a new process in the place of another, can be replaced
+ * itself, and can continue with more or fewer ranks. */
+UNI__SHARED void uni__session_set_replaceable(uni_session *session, bool others, bool itself,
+                                              bool resizes);
+/* Another group follows that of this number; this rank is to leave its group; it has. */
+UNI__SHARED bool uni__session_group_changed(const uni_session *session, uint32_t number);
+UNI__SHARED bool uni__session_leaves(const uni_session *session);
+UNI__SHARED void uni__session_left(uni_session *session);
 /* How many reports this rank has made. */
 UNI__SHARED int64_t uni__session_reports(const uni_session *session);
 /* A process that joins: until now its reports were repetitions and were left out. It has made
- * `reports` (-1: as many as its predecessor); those that its predecessor has made are still left
- * out. */
-UNI__SHARED void uni__session_caught_up(uni_session *session, int64_t reports);
-/* Waits for the group that follows number `after` (0: for the first) and opens its communicator.
- * UNI_ECANCELED when there will be none. */
-UNI__SHARED UNI_MUST_USE int uni__session_meet(uni_comm **out, uint32_t *number,
+ * `reports` (-1: as many as its predecessor or, without one, as the others); those that its
+ * predecessor has made are still left out. */
+UNI__SHARED void uni__session_caught_up(uni_session *session, int64_t reports, int64_t others);
+/* Waits for the group that follows number `after` (0: for the first) and that has this rank, and
+ * opens its communicator. slots: the run's rank of each of its ranks, malloc'ed. UNI_ECANCELED when
+ * there will be none. */
+UNI__SHARED UNI_MUST_USE int uni__session_meet(uni_comm **out, int **slots, uint32_t *number,
                                                uni_session *session, uint32_t after,
                                                uni_error *err);
 /* The store of the checkpoints of steps, in the run directory. */
 #define UNI__STEPS_NAME ".steps"
+/* In the run directory: how many workers the run should have, for its controller. */
+#define UNI__SCALE_FILE ".scale"
 /* Checkpoints of steps. How often the run wants them (0: not by steps, not by time); hand one in,
  * on one rank; the controller wants all ranks to stop after a step; this rank has. */
 UNI__SHARED int64_t uni__session_every_steps(const uni_session *session);

@@ -49,7 +49,7 @@ static void choose_stop_at(uni__run *run)
         if (begun == INT64_MAX) /* the worker's word: nothing stops behind it */
             begun = run->ranks[i].iteration;
         int64_t at = begun > run->ranks[i].iteration ? begun : run->ranks[i].iteration;
-        if (!run->ranks[i].done && at > highest)
+        if (!run->ranks[i].done && !run->ranks[i].away && at > highest)
             highest = at;
     }
     run->stop.at = highest + !is_held(run, highest);

@@ -261,6 +261,44 @@ void uni_trainer_stop(uni_trainer *trainer, bool now)
     pthread_mutex_unlock(&trainer->lock);
 }
 
+typedef struct scale_order {
+    uni_trainer *trainer;
+    int workers;
+} scale_order;
+
+static void scale(void *argument)
+{
+    scale_order *order = argument;
+    if (order->trainer->run)
+        uni__resize_to(order->trainer->run, order->workers);
+    free(order);
+}
+
+int uni_trainer_scale(uni_trainer *trainer, int workers, uni_error *err)
+{
+    if (trainer->min_workers == 0)
+        return uni_error_set(err, UNI_ESTATE,
+                             "this trainer always has %d workers: give it min_workers and "
+                             "max_workers",
+                             trainer->options.num_workers);
+    if (workers < trainer->min_workers || workers > trainer->options.num_workers)
+        return uni_error_set(err, UNI_EINVAL, "this trainer has %d to %d workers, not %d",
+                             trainer->min_workers, trainer->options.num_workers, workers);
+    scale_order *order = malloc(sizeof *order);
+    if (!order)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to change the number of workers");
+    *order = (scale_order){ trainer, workers };
+    pthread_mutex_lock(&trainer->lock);
+    bool runs = trainer->current != NULL;
+    if (runs)
+        uni__group_post(trainer->group, scale, order);
+    pthread_mutex_unlock(&trainer->lock);
+    if (runs)
+        return 0;
+    free(order);
+    return uni_error_set(err, UNI_ESTATE, "this trainer has no run whose workers could change");
+}
+
 const char *uni__trainer_logdir(const uni_trainer *trainer)
 {
     return trainer->logdir;

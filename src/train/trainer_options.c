@@ -250,6 +250,33 @@ static void fill_defaults(uni_trainer_options *options)
         options->log_cap = DEFAULT_LOG_CAP;
 }
 
+/* A number of workers that changes: from here on num_workers is the largest. */
+static int read_sizes(uni_trainer *trainer, const uni_trainer_options *asked, uni_error *err)
+{
+    int first = asked->num_workers, least = asked->min_workers, most = asked->max_workers;
+    if (least == 0 && most == 0)
+        return 0;
+    if (first == 0)
+        first = most > 0 ? most : least;
+    if (most == 0)
+        most = first;
+    if (least == 0)
+        least = 1;
+    if (least < 1 || least > most || first < least || first > most || most > UNI__MOST_MEMBERS)
+        return uni_error_set(err, UNI_EINVAL,
+                             "min_workers %d, num_workers %d and max_workers %d must be between 1 "
+                             "and %d, in this order",
+                             least, first, most, UNI__MOST_MEMBERS);
+    if (asked->servers > 0 || asked->evaluators > 0 || asked->lockstep)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "min_workers and max_workers are for groups without parameter servers "
+                             "(whose workers come and go by themselves), evaluators and lockstep");
+    trainer->first_workers = first;
+    trainer->min_workers = least;
+    trainer->options.num_workers = most;
+    return 0;
+}
+
 int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *asked,
                               uni_error *err)
 {
@@ -290,17 +317,20 @@ int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *a
     uni__host_look(&trainer->host);
     bool local = strcmp(trainer->options.launcher, "local") == 0;
     if (local && (asked->hosts || asked->interface || asked->encrypt || asked->no_seal ||
-                  asked->secret_file || asked->min_workers || asked->transport))
+                  asked->secret_file || asked->transport))
         return uni_error_set(err, UNI_EINVAL,
-                             "hosts, interface, transport, encrypt, no_seal, secret_file and "
-                             "min_workers are for the launchers mpi and slurm; this one is "
-                             "local");
+                             "hosts, interface, transport, encrypt, no_seal and secret_file are "
+                             "for the launchers mpi and slurm; this one is local");
+    if (local)
+        UNI_TRY(read_sizes(trainer, asked, err));
     if (!local)
         UNI_TRY(uni__hosts_new(trainer, &trainer->options, err));
     /* trainer->hosts has copies. */
     trainer->options.hosts = trainer->options.interface = trainer->options.secret_file = NULL;
     trainer->options.transport = NULL;
     fill_defaults(&trainer->options);
+    if (trainer->first_workers == 0)
+        trainer->first_workers = trainer->options.num_workers;
     if (local)
         UNI_TRY(check_resources(trainer, err));
     trainer->cpus_each = asked->cpus_per_worker > 0

@@ -46,6 +46,8 @@ void uni__run_say_ended(const uni__run *run, uint64_t for_ns, uint64_t now, char
         return; /* members that end are the coordinator's business */
     for (int i = 0; i < run->num_workers; i++) {
         const uni__rank *rank = &run->ranks[i];
+        if (rank->away)
+            continue;
         if (has_ended(rank) && now - rank->ended_ns >= for_ns && ended < 0)
             ended = i;
         if (!has_ended(rank) && left < 0)
@@ -63,7 +65,7 @@ void uni__run_say_ended(const uni__run *run, uint64_t for_ns, uint64_t now, char
 int uni__run_first_ended(const uni__run *run)
 {
     for (int i = 0; i < run->num_workers; i++)
-        if (has_ended(&run->ranks[i]))
+        if (!run->ranks[i].away && has_ended(&run->ranks[i]))
             return i;
     return -1;
 }

@@ -70,7 +70,9 @@ int uni__runner_reduce_totals(uni__runner *runner, const uni__updater *updater, 
         states += size;
     }
     uni__trained counts = { .sums = sums, .num_sums = runner->num_sums, .factor = 1 };
-    UNI_TRY(updater->finish(updater->context, &counts, err));
+    int status = updater->finish(updater->context, &counts, err);
+    if (status != 0)
+        return status;
     uni__compiled_reset(compiled);
     uni__runner_unpack(runner);
     return 0;

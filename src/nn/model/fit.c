@@ -251,7 +251,7 @@ static uni__wish wish_of(const uni_model *model)
 }
 
 /* Runs one step. From then on the moment records which batches wait for their update. */
-static int run_batch(struct fit *fit, const uni_batch *batch, uni_error *err)
+static int run_batch(struct fit *fit, uni_batch *batch, uni_error *err)
 {
     const uni_fit_options *o = fit->options;
     uni_model *model = fit->model;
@@ -262,21 +262,27 @@ static int run_batch(struct fit *fit, const uni_batch *batch, uni_error *err)
         moment->waiting_steps = model->steps;
         moment->knows_waiting = true;
     }
-    UNI_TRY(uni__runner_run(model->runner,
-                            &(uni__job){ .kind = UNI__RUN_TRAIN,
-                                         .batch = batch,
-                                         .seed = fit->seed,
-                                         .class_weight = o->class_weight,
-                                         .num_classes = o->num_classes,
-                                         .updater = fit->updater,
-                                         .wish = wish_of(model) },
-                            err));
+    for (int status = UNI__STEP_RECUT; status == UNI__STEP_RECUT;) {
+        status = uni__runner_run(model->runner,
+                                 &(uni__job){ .kind = UNI__RUN_TRAIN,
+                                              .batch = batch,
+                                              .seed = fit->seed,
+                                              .class_weight = o->class_weight,
+                                              .num_classes = o->num_classes,
+                                              .updater = fit->updater,
+                                              .wish = wish_of(model) },
+                                 err);
+        UNI_TRY(status);
+        if (status == UNI__STEP_RECUT) {
+            UNI_TRY(fit->updater->recut(fit->updater->context, fit->train.batches, batch, err));
+            UNI_TRY(uni__check_batch(model, batch, true, err));
+        }
+    }
     moment->waiting = moment->knows_waiting ? model->runner->pending : 0;
     return 0;
 }
 
-static int train_batch(struct fit *fit, const uni_batch *batch, uint64_t input_begin,
-                       uni_error *err)
+static int train_batch(struct fit *fit, uni_batch *batch, uint64_t input_begin, uni_error *err)
 {
     uni_model *model = fit->model;
     uni__runner *runner = model->runner;
@@ -434,10 +440,13 @@ static int train_epoch(struct fit *fit, int epoch, bool fresh, uni_error *err)
 
 static int validate(struct fit *fit, uni_error *err)
 {
-    UNI_TRY(uni__fit_source_reset(&fit->validation, 0, err));
-    UNI_TRY(uni__test_source(fit->model, &fit->validation, &fit->validation_options,
-                             fit->options->validation_steps, fit->updater, &fit->moment.callbacks,
-                             err));
+    for (int status = UNI__STEP_RECUT; status == UNI__STEP_RECUT;) {
+        UNI_TRY(uni__fit_source_reset(&fit->validation, 0, err));
+        status = uni__test_source(fit->model, &fit->validation, &fit->validation_options,
+                                  fit->options->validation_steps, fit->updater,
+                                  &fit->moment.callbacks, err);
+        UNI_TRY(status);
+    }
     if (fit->model->compiled->samples == 0)
         return uni_error_set(err, UNI_EINVAL, "model %s was given an empty validation dataset",
                              fit->model->name);
@@ -488,9 +497,12 @@ static int run_epoch(struct fit *fit, int epoch, bool fresh, uni_error *err)
     UNI__CALLBACKS(status, &fit->moment.callbacks, epoch_end, fit->model, epoch, &logs, err);
     UNI_TRY(status);
     if (fit->updater != NULL) { /* if one process stops at the end of an epoch, all do */
-        UNI_TRY(uni__runner_reduce_totals(fit->model->runner, fit->updater,
-                                          fit->model->stopping ? UNI__WISH_STOP : UNI__WISH_NONE,
-                                          err));
+        do
+            status = uni__runner_reduce_totals(
+                fit->model->runner, fit->updater,
+                fit->model->stopping ? UNI__WISH_STOP : UNI__WISH_NONE, err);
+        while (status == UNI__STEP_RECUT);
+        UNI_TRY(status);
         fit->model->stopping = fit->model->runner->stopping;
     }
     fit->moment.epoch = epoch + 1;

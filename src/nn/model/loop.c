@@ -204,7 +204,9 @@ int uni__test_source(uni_model *model, uni__fit_source *source, const uni_fit_op
         }
     }
     if (updater != NULL)
-        UNI_TRY(uni__runner_reduce_totals(model->runner, updater, false, err));
+        status = uni__runner_reduce_totals(model->runner, updater, UNI__WISH_NONE, err);
+    if (status != 0)
+        return status;
     if (logged)
         uni__compiled_results(model->compiled, model->num_outputs, values);
     UNI__CALLBACKS(status, callbacks, test_end, model, logged ? &logs : &(uni_logs){ 0 }, err);

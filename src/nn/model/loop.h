@@ -39,7 +39,7 @@ int uni__check_compiled(uni_model *model, uni_error *err) UNI_MUST_USE;
 int uni__check_finite(const uni_batch *batch, int64_t step, uni_error *err) UNI_MUST_USE;
 
 /* Runs a whole source through the model as a test; results are in model->compiled. updater NULL:
- * alone. */
+ * alone; otherwise UNI__STEP_RECUT: reset the source and repeat. */
 int uni__test_source(uni_model *model, uni__fit_source *source, const uni_fit_options *options,
                      int64_t steps, const uni__updater *updater, const uni__callbacks *callbacks,
                      uni_error *err) UNI_MUST_USE;

@@ -382,23 +382,27 @@ static int train(uni__runner *runner, const uni__job *job, uni_error *err)
     UNI_TRY(make_gradients(runner, err));
     if (recovers)
         UNI_TRY(remember(runner, err));
-    if (recovers && updater->enter(updater->context, runner->sums, runner->num_sums)) {
+    status = recovers ? updater->enter(updater->context, runner->sums, runner->num_sums, err) : 0;
+    if (status == UNI__STEP_DONE) {
         finish_training(runner, job);
         return 0;
     }
+    if (status != 0)
+        return status;
     for (;;) {
         status = run_pass(runner, job, err);
         if (status == 0)
             status = update_weights(runner, job, err);
         if (status < 0 && recovers)
             status = updater->recover(updater->context, status, err);
+        if (status > 0)
+            take_back(runner);
         if (status != UNI__STEP_REPEAT)
             break;
-        take_back(runner);
     }
-    UNI_TRY(status);
-    finish_training(runner, job);
-    return 0;
+    if (status == 0)
+        finish_training(runner, job);
+    return status;
 }
 
 int uni__runner_run(uni__runner *runner, const uni__job *job, uni_error *err)
@@ -410,7 +414,9 @@ int uni__runner_run(uni__runner *runner, const uni__job *job, uni_error *err)
     runner->update = training && runner->pending + 1 >= runner->model->compiled->accumulation;
     runner->stopping = runner->pausing = false;
     weigh(runner);
-    UNI_TRY(training ? train(runner, job, err) : run_pass(runner, job, err));
+    int status = training ? train(runner, job, err) : run_pass(runner, job, err);
+    if (status != 0)
+        return status;
     if (training && job->updater != NULL)
         uni__runner_unpack(runner);
     else if (job->kind != UNI__RUN_PREDICT)

@@ -85,11 +85,12 @@ struct uni__runner {
 int uni__runner_prepare(uni_model *model, int threads, int replicas, int64_t batch_size,
                         uni_error *err) UNI_MUST_USE;
 /* Runs the batch. Totals go to model->compiled; predictions stay on the shares' tapes until the
- * next run. */
+ * next run. UNI__STEP_RECUT: it did not happen, and this process has another part of it now. */
 int uni__runner_run(uni__runner *runner, const uni__job *job, uni_error *err) UNI_MUST_USE;
 /* Drops the gradients of batches that wait for their update. */
 void uni__runner_forget(uni__runner *runner);
 /* Sums `compiled`'s totals (of a test) over all processes, and what one of them wishes. */
+/* UNI__STEP_RECUT: the test must be repeated, with another part of the data. */
 int uni__runner_reduce_totals(uni__runner *runner, const uni__updater *updater, uni__wish wish,
                               uni_error *err) UNI_MUST_USE;
 

@@ -77,8 +77,8 @@ static int take_result(uni__elastic_results *all, void *data, size_t bytes, uni_
     return 1;
 }
 
-static int repeat_call(uni_strategy *strategy, uni__elastic_call call, void *data, size_t bytes,
-                       int status, const void *before, uni_error *err)
+static int repeat_call(uni_strategy *strategy, uni__elastic_call call, bool cut, void *data,
+                       size_t bytes, int status, const void *before, uni_error *err)
 {
     uni__elastic *elastic = strategy->elastic;
     int how = 0, taken = 0;
@@ -90,6 +90,8 @@ static int repeat_call(uni_strategy *strategy, uni__elastic_call call, void *dat
         elastic->place = elastic->results.taken;
         UNI_TRY(uni__elastic_regroup(strategy, &how, err));
         taken = take_result(&elastic->results, data, bytes, err);
+        if (taken == 0 && cut && how == UNI__STEP_RECUT)
+            return how;
         status = taken != 0 ? taken : call(strategy, data, bytes, err);
     }
     if (taken != 0)
@@ -97,8 +99,8 @@ static int repeat_call(uni_strategy *strategy, uni__elastic_call call, void *dat
     return keep_result(&elastic->results, data, bytes, err);
 }
 
-int uni__elastic_do(uni_strategy *strategy, uni__elastic_call call, void *data, size_t bytes,
-                    uni_error *err)
+int uni__elastic_do(uni_strategy *strategy, uni__elastic_call call, bool cut, void *data,
+                    size_t bytes, uni_error *err)
 {
     uni__elastic *elastic = strategy->elastic;
     if (!uni__elastic_is_active(strategy) || !elastic->after)
@@ -113,7 +115,7 @@ int uni__elastic_do(uni_strategy *strategy, uni__elastic_call call, void *data, 
         memcpy(before, data, bytes);
     int status = call(strategy, data, bytes, err);
     status = status == 0 ? keep_result(&elastic->results, data, bytes, err)
-                         : repeat_call(strategy, call, data, bytes, status, before, err);
+                         : repeat_call(strategy, call, cut, data, bytes, status, before, err);
     free(before);
     return status;
 }

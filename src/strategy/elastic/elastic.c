@@ -12,22 +12,30 @@
 #include "tensor/shared.h"
 
 int uni__strategy_set_membership(uni_strategy *strategy, const uni__membership_vtable *vtable,
-                                 void *context, uint32_t number, bool joins, uni_error *err)
+                                 void *context, int *slots, uint32_t number, bool joins,
+                                 uni_error *err)
 {
     /* Communicators come and go, so they must not be the caller's. */
-    if (strategy->kind != UNI__STRATEGY_MULTI_WORKER || strategy->elastic || !strategy->owns_comm)
-        return uni_error_set(err, UNI_EINVAL,
-                             "only a multi_worker strategy that owns its communicator can be "
-                             "elastic, and only once");
-    uni__elastic *elastic = calloc(1, sizeof *elastic);
-    if (!elastic)
-        return uni_error_set(err, UNI_ENOMEM, "no memory for a strategy");
-    *elastic = (uni__elastic){
-        .vtable = vtable, .context = context, .number = number, .joins = joins, .catches_up = joins
-    };
+    bool can =
+        strategy->kind == UNI__STRATEGY_MULTI_WORKER && !strategy->elastic && strategy->owns_comm;
+    uni__elastic *elastic = can ? calloc(1, sizeof *elastic) : NULL;
+    if (!elastic) {
+        free(slots);
+        return can ? uni_error_set(err, UNI_ENOMEM, "no memory for a strategy")
+                   : uni_error_set(err, UNI_EINVAL,
+                                   "only a multi_worker strategy that owns its communicator can be "
+                                   "elastic, and only once");
+    }
+    *elastic = (uni__elastic){ .vtable = vtable,
+                               .context = context,
+                               .slots = slots,
+                               .number = number,
+                               .joins = joins,
+                               .catches_up = joins };
     strategy->elastic = elastic;
     strategy->updater.recover = uni__elastic_recover;
     strategy->updater.enter = uni__elastic_enter;
+    strategy->updater.recut = uni__elastic_recut;
     strategy->updater.epoch_ended = uni__elastic_epoch_ended;
     return 0;
 }
@@ -42,6 +50,7 @@ void uni__elastic_free(uni_strategy *strategy)
     uni__elastic_forget_calls(elastic);
     free(elastic->results.bytes);
     free(elastic->made);
+    free(elastic->slots);
     free(elastic);
     strategy->elastic = NULL;
 }
@@ -68,9 +77,21 @@ void uni__elastic_begin(uni_strategy *strategy)
     elastic->active = !elastic->had_fit && fused->on && !fused->whole &&
                       uni__model_accumulation(fused->model) < 2;
     elastic->had_fit = elastic->compares = true;
+    elastic->resizes = elastic->active && uni__parts_are_cut(strategy);
     elastic->model = fused->model;
     if (elastic->active && elastic->catches_up) /* what it remembers is another's */
-        elastic->vtable->set_replaceable(elastic->context, true, true);
+        elastic->vtable->set_replaceable(elastic->context, true, true, elastic->resizes);
+}
+
+bool uni__elastic_leaves(const uni_strategy *strategy)
+{
+    return strategy->elastic && strategy->elastic->leaves;
+}
+
+void uni__elastic_left(uni_strategy *strategy)
+{
+    if (uni__elastic_leaves(strategy))
+        strategy->elastic->vtable->left(strategy->elastic->context);
 }
 
 void uni__elastic_end(uni_strategy *strategy)
@@ -79,7 +100,7 @@ void uni__elastic_end(uni_strategy *strategy)
     if (!uni__elastic_is_active(strategy))
         return;
     elastic->active = false;
-    elastic->vtable->set_replaceable(elastic->context, false, false);
+    elastic->vtable->set_replaceable(elastic->context, false, false, false);
     uni__elastic_forget_calls(elastic);
 }
 
@@ -226,7 +247,8 @@ void uni__elastic_ended(uni_strategy *strategy)
     uni__elastic_forget_calls(elastic);
     /* All lines are written, and none changes again before this rank has made more steps. */
     if (elastic->compares)
-        elastic->vtable->set_replaceable(elastic->context, true, is_known_to_all(strategy));
+        elastic->vtable->set_replaceable(elastic->context, true, is_known_to_all(strategy),
+                                         elastic->resizes);
     elastic->compares = false;
 }
 
@@ -234,25 +256,46 @@ void uni__elastic_ended(uni_strategy *strategy)
 void uni__elastic_catch_up(uni__elastic *elastic, int64_t reports)
 {
     if (elastic->catches_up)
-        elastic->vtable->caught_up(elastic->context, reports);
+        elastic->vtable->caught_up(elastic->context, reports, elastic->others);
     elastic->catches_up = false;
 }
 
-bool uni__elastic_enter(void *context, double *sums, size_t count)
+/* Between two steps: the rank leaves, or meets those that have come and gone. */
+static int follow_group(uni_strategy *strategy, uni_error *err)
 {
-    const uni_strategy *strategy = context;
+    uni__elastic *elastic = strategy->elastic;
+    if (elastic->lines && elastic->resizes && elastic->vtable->leaves(elastic->context)) {
+        elastic->leaves = true;
+        return uni_error_set(err, UNI_EPREEMPTED,
+                             "this worker has left the group, as it was told to; the others go on");
+    }
+    if (!elastic->lines || !elastic->vtable->has_changed(elastic->context, elastic->number))
+        return 0;
+    return uni__elastic_recover(strategy, UNI_EWORKER, err);
+}
+
+int uni__elastic_enter(void *context, double *sums, size_t count, uni_error *err)
+{
+    uni_strategy *strategy = context;
     uni__elastic *elastic = strategy->elastic;
     if (!uni__elastic_is_active(strategy))
-        return false;
+        return 0;
     uni__elastic_catch_up(elastic, -1);
     if (elastic->lines)
         uni__elastic_mine(elastic)->life.entered =
-            (uint64_t)uni_optimizer_iterations(uni_model_optimizer(strategy->elastic->model)) +
+            (uint64_t)uni_optimizer_iterations(uni_model_optimizer(elastic->model)) +
             (elastic->made ? 0 : 1);
-    if (!elastic->made || elastic->num_made != count)
-        return false;
+    if (!elastic->made || elastic->num_made != count) {
+        int status = follow_group(strategy, err);
+        return status == UNI__STEP_REPEAT ? 0 : status;
+    }
     memcpy(sums, elastic->made, count * sizeof *sums);
     free(elastic->made);
     elastic->made = NULL;
-    return true;
+    return UNI__STEP_DONE;
+}
+
+int uni__elastic_recut(void *context, uni_batches *source, uni_batch *out, uni_error *err)
+{
+    return uni__part_again(context, source, out, err);
 }

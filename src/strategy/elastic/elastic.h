@@ -1,9 +1,15 @@
 /*
- * elastic.h - ranks of one host that are replaced while fit goes on.
+ * elastic.h - ranks of one host that come and go while fit goes on.
  *
  * When a rank dies, the others keep their processes, models and readers. A new process takes the
  * dead one's rank, and all meet over a new communicator. What was under way is completed or
  * repeated, so that the run ends with the bits of an undisturbed one.
+ *
+ * A group may also meet with fewer or more ranks than before. Every rank then gets another part of
+ * each global batch and another slice of the weights; batches and their order stay, so that the run
+ * ends with the same weights to rounding. A rank that is told to leave does so between two steps,
+ * and for the others it is one that died there. Before a step every rank looks whether the group
+ * has changed; one that waits for another finds out as it finds out about a death.
  *
  * In a training step:
  *
@@ -20,8 +26,11 @@
  * repeated over the new communicator. A new rank begins where fit stood, and gets the results of
  * the calls that the others have made.
  *
+ * Ranks are known by their slots, which are the ranks of the run: a communicator numbers those that
+ * are there from 0.
+ *
  * After the meeting, in this order on every rank:
- *   1. all_gather: which ranks are new, the step of each, and its calls since; the source is the
+ *   1. all_gather: slots, which are new, the step of each, and its calls since; the source is the
  *      survivor that is farthest
  *   2. broadcast by the source: is the step complete?
  *   3. new pages, filled by the source
@@ -49,37 +58,50 @@
 /* What decides which processes are in the group: the controller of a run, or a test. */
 typedef struct uni__membership_vtable {
     const char *name;
-    /* Waits for a group that follows the one of number `after`, and meets it: a communicator of
-     * the same size in which this process has its rank. A group that loses a rank before all have
-     * met is passed over. Negative: there will be none. */
-    int (*meet)(void *context, uint32_t after, uni_comm **out, uint32_t *number, uni_error *err);
-    /* Whether this process can continue when another is replaced, and can be replaced itself. */
-    void (*set_replaceable)(void *context, bool others, bool itself);
+    /* Waits for a group that follows the one of number `after`, and meets it: its communicator,
+     * and the slots of its ranks (malloc'ed). A group that loses a rank before all have met is
+     * passed over. Negative: there will be none. */
+    int (*meet)(void *context, uint32_t after, uni_comm **out, int **slots, uint32_t *number,
+                uni_error *err);
+    /* Never waits. Another group follows that of this number; this process is to leave it. */
+    bool (*has_changed)(void *context, uint32_t number);
+    bool (*leaves)(void *context);
+    /* This process has left: it does not touch the group's memory any more. */
+    void (*left)(void *context);
+    /* Whether this process can continue when another is replaced, can be replaced itself, and can
+     * continue with more or fewer. */
+    void (*set_replaceable)(void *context, bool others, bool itself, bool resizes);
     /* How many reports this process has made. */
     int64_t (*count_reports)(void *context);
     /* A new process has come to where the others are: until now its reports were repetitions. It
-     * has made that many (-1: as many as its predecessor), and does not repeat those that its
-     * predecessor has made. */
-    void (*caught_up)(void *context, int64_t reports);
+     * has made that many (-1: as many as its predecessor, or `others` without one), and does not
+     * repeat those that its predecessor has made. */
+    void (*caught_up)(void *context, int64_t reports, int64_t others);
 } uni__membership_vtable;
 
-/* Makes a multi_worker strategy elastic. number: of the group that its communicator is of. joins:
- * this process came later than the others, which are in the first call of uni_strategy_fit. */
+/* Makes a multi_worker strategy elastic. slots, number: of the group that its communicator is of;
+ * the strategy frees the slots, also when this fails. joins: this process came later than the
+ * others, which are in the first call of uni_strategy_fit. */
 int uni__strategy_set_membership(uni_strategy *strategy, const uni__membership_vtable *vtable,
-                                 void *context, uint32_t number, bool joins,
+                                 void *context, int *slots, uint32_t number, bool joins,
                                  uni_error *err) UNI_MUST_USE;
 
 /* A fit has begun: from now on a rank that dies is replaced, if that is possible in this fit. All
  * ranks call it, and come to the same answer. */
 void uni__elastic_begin(uni_strategy *strategy);
 void uni__elastic_end(uni_strategy *strategy);
+/* Whether fit ended because this rank alone leaves the group; and now it has no more to do with the
+ * others. */
+bool uni__elastic_leaves(const uni_strategy *strategy);
+void uni__elastic_left(uni_strategy *strategy);
 /* Between the two: whether it is possible. */
 bool uni__elastic_is_active(const uni_strategy *strategy);
 void uni__elastic_free(uni_strategy *strategy);
 
 /* Functions of the updater (nn/step.h). */
 int uni__elastic_recover(void *context, int status, uni_error *err);
-bool uni__elastic_enter(void *context, double *sums, size_t count);
+int uni__elastic_enter(void *context, double *sums, size_t count, uni_error *err);
+int uni__elastic_recut(void *context, uni_batches *source, uni_batch *out, uni_error *err);
 int uni__elastic_epoch_ended(void *context, uni_model *model, uni_error *err);
 
 /* Before the step's counts are summed: what this rank has is there for all. */
@@ -94,10 +116,12 @@ void uni__elastic_begun(uni_strategy *strategy);
 void uni__elastic_finished(uni_strategy *strategy);
 void uni__elastic_ended(uni_strategy *strategy); /* the step */
 
-/* A collective call outside of steps, in place, with the same result on all ranks. */
+/* A collective call outside of steps, in place, with the same result on all ranks. With `cut`, data
+ * depends on this rank's part of the batches: UNI__STEP_RECUT when it is another one now, and the
+ * call was not made. */
 typedef int (*uni__elastic_call)(uni_strategy *strategy, void *data, size_t bytes, uni_error *err);
-int uni__elastic_do(uni_strategy *strategy, uni__elastic_call call, void *data, size_t bytes,
-                    uni_error *err) UNI_MUST_USE;
+int uni__elastic_do(uni_strategy *strategy, uni__elastic_call call, bool cut, void *data,
+                    size_t bytes, uni_error *err) UNI_MUST_USE;
 /* A check that failed because a peer died: the next call finds out, so 0. */
 int uni__elastic_forgive(const uni_strategy *strategy, int status);
 

@@ -9,7 +9,8 @@
 
 #define UNI__MOST_REMEMBERED 16 /* callbacks with a state */
 #define UNI__IN_STEP INT64_MAX
-#define UNI__ELASTIC_ROW 3 /* of what the ranks say of themselves */
+/* What the ranks say of themselves. */
+enum { UNI__ROW_IS_NEW, UNI__ROW_STEP, UNI__ROW_PLACE, UNI__ROW_SLOT, UNI__ELASTIC_ROW };
 
 /* What a callback remembers, by hash. */
 typedef struct uni__remembered {
@@ -39,6 +40,8 @@ typedef struct uni__elastic_line {
 /* What a communicator had when it failed: read until all have met over the next one. */
 typedef struct uni__elastic_remains {
     uni_comm *comm;
+    int rank, size;
+    int *slots;
     uni_comm_buffer *lines;
     uni__fused fused;
 } uni__elastic_remains;
@@ -55,7 +58,10 @@ struct uni__elastic {
     const uni__membership_vtable *vtable;
     void *context;
     uint32_t number;
+    int *slots; /* of the present communicator's ranks */
+    bool resizes; /* the parts of batches can be cut for other ranks */
     bool joins; /* until it has joined */
+    bool leaves; /* it was told to, and does */
     bool catches_up; /* until it has come to where the others are */
     bool active; /* in a fit whose steps can be recovered */
     bool had_fit; /* a new rank can only join the first one */
@@ -64,6 +70,7 @@ struct uni__elastic {
     uni_model *model; /* in fit */
     int source; /* of the present meeting */
     uint64_t seed; /* of fit */
+    int64_t others; /* reports that the source had made when this rank joined */
     uni_comm_buffer *lines; /* of the present communicator; made by the first step */
     size_t num_counts; /* in a line */
     /* The step under way, from when it is shown until it ends. */
@@ -104,10 +111,10 @@ int uni__elastic_tell(uni_strategy *strategy, const int64_t *info, bool decided,
 int uni__elastic_hear(uni_strategy *strategy, uni_model *model, uni_error *err) UNI_MUST_USE;
 
 /* meeting.c */
-/* That rank's line of the communicator that failed. */
-uni__elastic_line *uni__elastic_left(const uni_strategy *strategy, int rank);
+/* The line, of the communicator that failed, of the rank with that slot; NULL: it had none. */
+uni__elastic_line *uni__elastic_line_left(const uni_strategy *strategy, int64_t slot);
 void uni__elastic_let_go(uni__elastic_remains *old);
-/* Waits for a group that is whole again. *how: UNI__STEP_REPEAT, or 0 for a step that is
+/* Waits for the next group. *how: UNI__STEP_REPEAT, UNI__STEP_RECUT, or 0 for a step that is
  * complete. */
 int uni__elastic_regroup(uni_strategy *strategy, int *how, uni_error *err) UNI_MUST_USE;
 

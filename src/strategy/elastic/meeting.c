@@ -20,12 +20,32 @@ void uni__elastic_let_go(uni__elastic_remains *old)
     uni_comm_buffer_free(old->lines);
     uni__fused_free(&old->fused);
     uni_comm_close(old->comm);
+    free(old->slots);
     *old = (uni__elastic_remains){ 0 };
 }
 
-uni__elastic_line *uni__elastic_left(const uni_strategy *strategy, int rank)
+static uni__elastic_line *line_of(const uni_strategy *strategy, int old_rank)
 {
-    return uni__comm_buffer_peer(strategy->elastic->old.lines, rank);
+    return uni__comm_buffer_peer(strategy->elastic->old.lines, old_rank);
+}
+
+uni__elastic_line *uni__elastic_line_left(const uni_strategy *strategy, int64_t slot)
+{
+    const uni__elastic_remains *old = &strategy->elastic->old;
+    for (int rank = 0; rank < old->size; rank++)
+        if (old->slots[rank] == slot)
+            return line_of(strategy, rank);
+    return NULL;
+}
+
+/* That rank of the communicator that failed has not come to this meeting. */
+static bool is_gone(const uni_strategy *strategy, const int64_t *info, int old_rank)
+{
+    int slot = strategy->elastic->old.slots[old_rank];
+    for (int rank = 0; rank < strategy->size; rank++, info += UNI__ELASTIC_ROW)
+        if (info[UNI__ROW_SLOT] == slot)
+            return info[UNI__ROW_IS_NEW] != 0;
+    return true;
 }
 
 /* A pass that failed before it had anything to show is of the step that would have come. */
@@ -47,9 +67,9 @@ static bool is_decided(const uni_strategy *strategy)
 {
     const uni__elastic *elastic = strategy->elastic;
     bool decided = elastic->old.lines != NULL && elastic->step > 0;
-    for (int rank = 0; decided && rank < strategy->size; rank++)
-        decided = atomic_load_explicit(&uni__elastic_left(strategy, rank)->shown,
-                                       memory_order_acquire) == elastic->step;
+    for (int rank = 0; decided && rank < elastic->old.size; rank++)
+        decided = atomic_load_explicit(&line_of(strategy, rank)->shown, memory_order_acquire) ==
+                  elastic->step;
     return decided;
 }
 
@@ -58,59 +78,81 @@ static bool is_decided(const uni_strategy *strategy)
 static int check_factored(const uni_strategy *strategy, const int64_t *info, uni_error *err)
 {
     const uni__elastic *elastic = strategy->elastic;
-    for (int rank = 0; rank < strategy->size; rank++) {
-        const uni__biography *life = &uni__elastic_left(strategy, rank)->life;
-        if (info[UNI__ELASTIC_ROW * rank] && life->factored == elastic->step &&
-            life->finished != elastic->step)
+    for (int rank = 0; rank < elastic->old.size; rank++) {
+        const uni__biography *life = &line_of(strategy, rank)->life;
+        if (life->factored == elastic->step && life->finished != elastic->step &&
+            is_gone(strategy, info, rank))
             return uni_error_set(err, UNI_ESTATE,
                                  "rank %d died while it updated a kernel, which only it could end",
-                                 rank);
+                                 elastic->old.slots[rank]);
     }
     return 0;
 }
 
-/* This rank's own rows, from the factors that the others showed in the old pages. */
-static int complete_factored(uni_strategy *strategy, const uni__update *update, uni_error *err)
+/* What the functions of a step see: the pages of the communicator that failed, and this rank in
+ * it. */
+static void swap_with_old(uni_strategy *strategy)
 {
-    uni__elastic *elastic = strategy->elastic;
-    uni__fused now = strategy->fused;
-    strategy->fused = elastic->old.fused;
-    int status =
-        uni__factors_are_shown(strategy, &elastic->trained)
-            ? uni__factors_update(strategy, update, &elastic->trained, err)
-            : uni_error_set(err, UNI_ESTATE, "a rank died before it had shown its factors");
-    strategy->fused = now;
-    return status;
+    uni__elastic_remains *old = &strategy->elastic->old;
+    uni__elastic_remains now = { .rank = strategy->rank,
+                                 .size = strategy->size,
+                                 .fused = strategy->fused };
+    strategy->rank = old->rank;
+    strategy->size = old->size;
+    strategy->fused = old->fused;
+    old->rank = now.rank;
+    old->size = now.size;
+    old->fused = now.fused;
 }
 
-/* Every slice of the step, as far as it is not done: this rank's own, and at the source those of
- * dead ranks. Counts are added up as the communicator would have. */
-static int complete(uni_strategy *strategy, const int64_t *info, uni_error *err)
+/* Slices of the step, as far as they are not done: this rank's own and, where *gone says so, those
+ * of ranks that died. The strategy is as it was. */
+static int complete_slices(uni_strategy *strategy, const bool *gone, uni_error *err)
 {
     uni__elastic *elastic = strategy->elastic;
-    const uni__fused *old = &elastic->old.fused;
-    uni__trained *trained = &elastic->trained;
-    memset(trained->sums, 0, trained->num_sums * sizeof *trained->sums);
-    for (int rank = 0; rank < strategy->size; rank++)
-        for (size_t i = 0; i < trained->num_sums; i++)
-            trained->sums[i] += uni__elastic_counts(uni__elastic_left(strategy, rank))[i];
+    const uni__trained *trained = &elastic->trained;
     uni__update update = { .optimizer = trained->optimizer,
                            .gradients = trained->gradients,
-                           .parts = old->parts,
+                           .parts = strategy->fused.parts,
                            .num_parts = strategy->size };
+    /* This rank's own rows of kernels, from the factors that the others showed. */
+    if (!elastic->factored && !uni__factors_are_shown(strategy, trained))
+        return uni_error_set(err, UNI_ESTATE, "a rank died before it had shown its factors");
     if (!elastic->factored)
-        UNI_TRY(complete_factored(strategy, &update, err));
+        UNI_TRY(uni__factors_update(strategy, &update, trained, err));
     elastic->factored = true;
     if (!elastic->begun)
         UNI_TRY(uni__update_begin(&update, uni__trained_samples(trained), err));
     elastic->begun = true;
     for (int rank = 0; rank < strategy->size; rank++)
-        if (rank == strategy->rank ||
-            (strategy->rank == elastic->source && info[UNI__ELASTIC_ROW * rank])) {
-            update.journal = &uni__elastic_left(strategy, rank)->journal;
+        if (rank == strategy->rank || gone[rank]) {
+            update.journal = &line_of(strategy, rank)->journal;
             uni__update_slice(&update, uni__fused_slice(strategy, rank));
         }
     return 0;
+}
+
+/* At the source with the slices of dead ranks. Counts are added up as the communicator would
+ * have. */
+static int complete(uni_strategy *strategy, const int64_t *info, uni_error *err)
+{
+    uni__elastic *elastic = strategy->elastic;
+    const uni__elastic_remains *old = &elastic->old;
+    uni__trained *trained = &elastic->trained;
+    bool *gone = calloc((size_t)old->size, sizeof *gone);
+    if (!gone)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to meet %d ranks", old->size);
+    memset(trained->sums, 0, trained->num_sums * sizeof *trained->sums);
+    for (int rank = 0; rank < old->size; rank++) {
+        for (size_t i = 0; i < trained->num_sums; i++)
+            trained->sums[i] += uni__elastic_counts(line_of(strategy, rank))[i];
+        gone[rank] = strategy->rank == elastic->source && is_gone(strategy, info, rank);
+    }
+    swap_with_old(strategy);
+    int status = complete_slices(strategy, gone, err);
+    swap_with_old(strategy);
+    free(gone);
+    return status;
 }
 
 static int move_gradients_out(uni_strategy *strategy, uni_error *err)
@@ -130,12 +172,23 @@ static int move_out(uni_strategy *strategy, uni_error *err)
     return uni__optimizer_rehome(uni_model_optimizer(model), NULL, 0, false, err);
 }
 
+/* This rank is one of these now. */
+static void enter_group(uni_strategy *strategy, uni_comm *comm, int *slots)
+{
+    strategy->comm = comm;
+    strategy->rank = strategy->updater.index = uni_comm_info_of(comm)->rank;
+    strategy->size = strategy->updater.count = uni_comm_info_of(comm)->size;
+    strategy->elastic->slots = slots;
+}
+
 /* The group meets again. What the last communicator had stays until it is read. */
 static int meet_again(uni_strategy *strategy, uni_error *err)
 {
     uni__elastic *elastic = strategy->elastic;
     uni_comm *comm = NULL;
-    UNI_TRY(elastic->vtable->meet(elastic->context, elastic->number, &comm, &elastic->number, err));
+    int *slots = NULL;
+    UNI_TRY(elastic->vtable->meet(elastic->context, elastic->number, &comm, &slots,
+                                  &elastic->number, err));
     if (elastic->old.comm) { /* a rank died before all was done: the first remains count */
         if (elastic->moves)
             UNI_TRY(move_out(strategy, err));
@@ -143,15 +196,19 @@ static int meet_again(uni_strategy *strategy, uni_error *err)
         uni_comm_buffer_free(elastic->lines);
         uni__fused_free(&strategy->fused);
         uni_comm_close(strategy->comm);
+        free(elastic->slots);
     } else {
         elastic->old = (uni__elastic_remains){ .comm = strategy->comm,
+                                               .rank = strategy->rank,
+                                               .size = strategy->size,
+                                               .slots = elastic->slots,
                                                .lines = elastic->lines,
                                                .fused = strategy->fused };
     }
     strategy->fused =
         (uni__fused){ .on = true, .model = elastic->model, .moved = elastic->old.fused.moved };
     elastic->lines = NULL;
-    strategy->comm = comm;
+    enter_group(strategy, comm, slots);
     return 0;
 }
 
@@ -160,21 +217,28 @@ static int meet_again(uni_strategy *strategy, uni_error *err)
 /* Row b is farther than row a. */
 static bool is_farther(const int64_t *a, const int64_t *b)
 {
-    return b[1] != a[1] ? b[1] > a[1] : b[2] > a[2];
+    return b[UNI__ROW_STEP] != a[UNI__ROW_STEP] ? b[UNI__ROW_STEP] > a[UNI__ROW_STEP]
+                                                : b[UNI__ROW_PLACE] > a[UNI__ROW_PLACE];
 }
 
-/* 1 and 2 of elastic.h. info: [rank][is new, step, place]. */
-static int agree(uni_strategy *strategy, int64_t *info, bool *decided, uni_error *err)
+/* 1 and 2 of elastic.h. *out, malloc'ed: a row of every rank. */
+static int agree(uni_strategy *strategy, int64_t **out, bool *decided, uni_error *err)
 {
     uni__elastic *elastic = strategy->elastic;
-    int64_t mine[UNI__ELASTIC_ROW] = { 1 }, words[3] = { 0 };
-    if (!elastic->joins)
-        memcpy(mine, (int64_t[UNI__ELASTIC_ROW]){ 0, (int64_t)elastic->step, elastic->place },
-               sizeof mine);
+    int64_t words[3] = { 0 }, mine[UNI__ELASTIC_ROW] = {
+        [UNI__ROW_IS_NEW] = elastic->joins,
+        [UNI__ROW_STEP] = elastic->joins ? 0 : (int64_t)elastic->step,
+        [UNI__ROW_PLACE] = elastic->joins ? 0 : elastic->place,
+        [UNI__ROW_SLOT] = elastic->slots[strategy->rank],
+    };
+    int64_t *info = calloc((size_t)strategy->size * UNI__ELASTIC_ROW, sizeof *info);
+    *out = info;
+    if (!info)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to meet %d ranks", strategy->size);
     UNI_TRY(uni_comm_all_gather(strategy->comm, mine, info, UNI__ELASTIC_ROW, UNI_I64, err));
     elastic->source = -1;
     for (int rank = 0; rank < strategy->size; rank++)
-        if (!info[UNI__ELASTIC_ROW * rank] &&
+        if (!info[UNI__ELASTIC_ROW * rank + UNI__ROW_IS_NEW] &&
             (elastic->source < 0 ||
              is_farther(&info[UNI__ELASTIC_ROW * elastic->source], &info[UNI__ELASTIC_ROW * rank])))
             elastic->source = rank;
@@ -195,24 +259,36 @@ static int agree(uni_strategy *strategy, int64_t *info, bool *decided, uni_error
     return 0;
 }
 
-/* What is known of this rank; at the source, of those that died, too. */
+/* What is known of this rank; at the source, of those that died, too. A rank that is new without a
+ * predecessor begins with what the source has done. */
 static void carry_lives(const uni_strategy *strategy, const int64_t *info)
 {
     const uni__elastic *elastic = strategy->elastic;
-    for (int rank = 0; rank < strategy->size; rank++)
-        if (rank == strategy->rank ||
-            (strategy->rank == elastic->source && info[UNI__ELASTIC_ROW * rank]))
-            ((uni__elastic_line *)uni__comm_buffer_peer(elastic->lines, rank))->life =
-                uni__elastic_left(strategy, rank)->life;
+    const uni__elastic_line *own = line_of(strategy, elastic->old.rank);
+    for (int rank = 0; rank < strategy->size; rank++) {
+        const int64_t *row = &info[UNI__ELASTIC_ROW * rank];
+        uni__elastic_line *to = uni__comm_buffer_peer(elastic->lines, rank);
+        const uni__elastic_line *from = uni__elastic_line_left(strategy, row[UNI__ROW_SLOT]);
+        if (rank == strategy->rank)
+            to->life = own->life;
+        else if (strategy->rank == elastic->source && row[UNI__ROW_IS_NEW])
+            to->life = from ? from->life : own->life;
+    }
 }
 
-static int settle(uni_strategy *strategy, int64_t *info, int *how, uni_error *err)
+static bool is_resized(const uni_strategy *strategy)
+{
+    const uni__elastic_remains *old = &strategy->elastic->old;
+    return strategy->rank != old->rank || strategy->size != old->size;
+}
+
+static int settle_with(uni_strategy *strategy, const int64_t *info, bool decided, int *how,
+                       uni_error *err)
 {
     uni__elastic *elastic = strategy->elastic;
-    bool decided = false;
-    UNI_TRY(agree(strategy, info, &decided, err));
     bool in_step = elastic->place == UNI__IN_STEP;
-    bool behind = elastic->step < (uint64_t)info[UNI__ELASTIC_ROW * elastic->source + 1];
+    bool behind =
+        elastic->step < (uint64_t)info[UNI__ELASTIC_ROW * elastic->source + UNI__ROW_STEP];
     if (decided && !behind)
         UNI_TRY(complete(strategy, info, err));
     UNI_TRY(uni_comm_barrier(strategy->comm, err)); /* every slice is done */
@@ -226,31 +302,41 @@ static int settle(uni_strategy *strategy, int64_t *info, int *how, uni_error *er
     carry_lives(strategy, info);
     UNI_TRY(strategy->rank == elastic->source ? uni__elastic_tell(strategy, info, decided, err)
                                               : uni__elastic_hear(strategy, NULL, err));
-    *how = in_step && !decided && !behind ? UNI__STEP_REPEAT : 0;
+    bool repeats = !in_step || (!decided && !behind);
+    *how = repeats ? is_resized(strategy) ? UNI__STEP_RECUT : UNI__STEP_REPEAT : 0;
     return 0;
+}
+
+static int settle(uni_strategy *strategy, int *how, uni_error *err)
+{
+    int64_t *info = NULL;
+    bool decided = false;
+    int status = agree(strategy, &info, &decided, err);
+    if (status == 0)
+        status = settle_with(strategy, info, decided, how, err);
+    free(info);
+    return status;
 }
 
 int uni__elastic_regroup(uni_strategy *strategy, int *how, uni_error *err)
 {
     uni__elastic *elastic = strategy->elastic;
     int status = UNI_EWORKER;
-    uni__warn("%s; waiting for another worker in its place", err ? err->message : "a rank died");
+    if (!elastic->vtable->has_changed(elastic->context, elastic->number))
+        uni__warn("%s; waiting for the next group", err ? err->message : "a rank died");
     find_step(strategy);
     elastic->samples = strategy->fused.samples;
-    int64_t *info = calloc((size_t)strategy->size * UNI__ELASTIC_ROW, sizeof *info);
-    if (!info)
-        return uni_error_set(err, UNI_ENOMEM, "no memory to meet %d ranks", strategy->size);
     for (int tries = 0; uni__elastic_is_loss(status) && tries < DEATHS_IN_A_ROW; tries++) {
         status = meet_again(strategy, err);
         if (status == 0)
-            status = settle(strategy, info, how, err);
+            status = settle(strategy, how, err);
     }
-    free(info);
     if (status < 0) {
         uni_error aside = { 0 };
         (void)!move_out(strategy, &aside); /* the model outlives the pages */
         return status;
     }
+    uni__parts_resize(strategy);
     uni__elastic_let_go(&elastic->old);
     elastic->shown = elastic->moves = false;
     elastic->compares = true;
@@ -283,10 +369,13 @@ void uni__elastic_set_seed(uni_strategy *strategy, uint64_t seed)
         strategy->elastic->seed = seed;
 }
 
-static int join(uni_strategy *strategy, uni_model *model, int64_t *info, uni_error *err)
+static int join(uni_strategy *strategy, uni_model *model, uni_error *err)
 {
+    int64_t *info = NULL;
     bool decided = false;
-    UNI_TRY(agree(strategy, info, &decided, err));
+    int status = agree(strategy, &info, &decided, err);
+    free(info);
+    UNI_TRY(status);
     UNI_TRY(uni_comm_barrier(strategy->comm, err));
     UNI_TRY(uni__fused_move(strategy, model, strategy->elastic->source, err));
     strategy->fused.samples = strategy->elastic->samples;
@@ -306,22 +395,24 @@ static int leave(uni_strategy *strategy, uni_model *model, uni_error *err)
     elastic->lines = NULL;
     uni_comm_close(strategy->comm);
     strategy->comm = NULL;
-    return elastic->vtable->meet(elastic->context, elastic->number, &strategy->comm,
-                                 &elastic->number, err);
+    free(elastic->slots);
+    elastic->slots = NULL;
+    uni_comm *comm = NULL;
+    int *slots = NULL;
+    UNI_TRY(elastic->vtable->meet(elastic->context, elastic->number, &comm, &slots,
+                                  &elastic->number, err));
+    enter_group(strategy, comm, slots);
+    return 0;
 }
 
 int uni__elastic_join(uni_strategy *strategy, uni_model *model, uint64_t *seed, uni_error *err)
 {
-    int64_t *info = calloc((size_t)strategy->size * UNI__ELASTIC_ROW, sizeof *info);
-    if (!info)
-        return uni_error_set(err, UNI_ENOMEM, "no memory to meet %d ranks", strategy->size);
-    int status = join(strategy, model, info, err);
+    int status = join(strategy, model, err);
     for (int tries = 0; uni__elastic_is_loss(status) && tries < DEATHS_IN_A_ROW; tries++) {
         status = leave(strategy, model, err);
         if (status == 0)
-            status = join(strategy, model, info, err);
+            status = join(strategy, model, err);
     }
-    free(info);
     UNI_TRY(status);
     *seed = strategy->elastic->seed;
     strategy->elastic->joins = false;

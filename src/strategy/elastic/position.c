@@ -17,11 +17,16 @@ typedef enum uni__entry {
     ENTER_NOWHERE
 } entry;
 
-/* What is left to do of the dead rank's own decides. */
-static entry entry_of(const uni_strategy *strategy, const uni__biography *dead, bool decided)
+/* What is left to do of the dead rank's own decides. A rank without one has nothing to make up
+ * for. */
+static entry entry_of(const uni_strategy *strategy, int64_t slot, bool decided)
 {
     const uni__elastic *elastic = strategy->elastic;
+    const uni__elastic_line *line = uni__elastic_line_left(strategy, slot);
     bool in_step = elastic->place == UNI__IN_STEP;
+    if (!line)
+        return in_step ? ENTER_STEP : elastic->after ? ENTER_AFTER : ENTER_NOWHERE;
+    const uni__biography *dead = &line->life;
     if (in_step && (decided || dead->entered == elastic->step))
         return ENTER_STEP;
     if (elastic->after && (dead->marked == elastic->step || !dead->acts_between_batches))
@@ -35,12 +40,13 @@ static int put_entries(const uni_strategy *strategy, const int64_t *info, bool d
     uni_value *entries = uni_value_list();
     int status = 0;
     for (int rank = 0; status == 0 && rank < strategy->size; rank++) {
-        entry where = entry_of(strategy, &uni__elastic_left(strategy, rank)->life, decided);
-        if (info[UNI__ELASTIC_ROW * rank] && where == ENTER_NOWHERE)
+        const int64_t *row = &info[UNI__ELASTIC_ROW * rank];
+        entry where = row[UNI__ROW_IS_NEW] ? entry_of(strategy, row[UNI__ROW_SLOT], decided) : 0;
+        if (where == ENTER_NOWHERE)
             status = uni_error_set(err, UNI_ESTATE,
                                    "rank %d died between two batches, and cannot be replaced: "
                                    "only it knew what its callbacks had done",
-                                   rank);
+                                   (int)row[UNI__ROW_SLOT]);
         else
             status = uni_list_take(entries, uni_value_int(where));
     }
@@ -80,8 +86,11 @@ int uni__elastic_tell(uni_strategy *strategy, const int64_t *info, bool decided,
     void *bytes = NULL;
     size_t size = 0;
     int status = put_entries(strategy, info, decided, message, err);
+    const uni__elastic *elastic = strategy->elastic;
     if (status == 0)
-        status = uni_dict_take(message, "seed", uni_value_int((int64_t)strategy->elastic->seed));
+        status = uni_dict_take(message, "seed", uni_value_int((int64_t)elastic->seed)) |
+                 uni_dict_take(message, "reports",
+                               uni_value_int(elastic->vtable->count_reports(elastic->context)));
     if (status == 0)
         status = put_position(strategy, decided, message, err);
     if (status == 0)
@@ -135,6 +144,7 @@ static int take_position(uni_strategy *strategy, uni_model *model, const uni_val
     void *sums = NULL;
     size_t size = 0;
     elastic->seed = (uint64_t)uni_dict_get_int(message, "seed", 0);
+    elastic->others = uni_dict_get_int(message, "reports", -1);
     free(elastic->made);
     elastic->made = NULL;
     uni__elastic_forget_calls(elastic);

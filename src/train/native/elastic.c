@@ -1,16 +1,34 @@
 /* elastic.c - the session of a run as the membership of a strategy (strategy/elastic/elastic.h). */
+#include <stdlib.h>
+
 #include "strategy/elastic/elastic.h"
 #include "train/native/open.h"
 #include "train/shared.h"
 
-static int meet(void *context, uint32_t after, uni_comm **out, uint32_t *number, uni_error *err)
+static int meet(void *context, uint32_t after, uni_comm **out, int **slots, uint32_t *number,
+                uni_error *err)
 {
-    return uni__session_meet(out, number, context, after, err);
+    return uni__session_meet(out, slots, number, context, after, err);
 }
 
-static void set_replaceable(void *context, bool others, bool itself)
+static bool has_changed(void *context, uint32_t number)
 {
-    uni__session_set_replaceable(context, others, itself);
+    return uni__session_group_changed(context, number);
+}
+
+static bool leaves(void *context)
+{
+    return uni__session_leaves(context);
+}
+
+static void left(void *context)
+{
+    uni__session_left(context);
+}
+
+static void set_replaceable(void *context, bool others, bool itself, bool resizes)
+{
+    uni__session_set_replaceable(context, others, itself, resizes);
 }
 
 static int64_t count_reports(void *context)
@@ -18,9 +36,9 @@ static int64_t count_reports(void *context)
     return uni__session_reports(context);
 }
 
-static void caught_up(void *context, int64_t reports)
+static void caught_up(void *context, int64_t reports, int64_t others)
 {
-    uni__session_caught_up(context, reports);
+    uni__session_caught_up(context, reports, others);
 }
 
 int uni__open_elastic(uni_strategy **out, uni_session *session,
@@ -28,18 +46,23 @@ int uni__open_elastic(uni_strategy **out, uni_session *session,
 {
     static const uni__membership_vtable members = { .name = "session",
                                                     .meet = meet,
+                                                    .has_changed = has_changed,
+                                                    .leaves = leaves,
+                                                    .left = left,
                                                     .set_replaceable = set_replaceable,
                                                     .count_reports = count_reports,
                                                     .caught_up = caught_up };
     uni_comm *comm = NULL;
+    int *slots = NULL;
     uint32_t number = 0;
-    UNI_TRY(uni__session_meet(&comm, &number, session, 0, err));
+    UNI_TRY(uni__session_meet(&comm, &slots, &number, session, 0, err));
     int status = uni_strategy_multi_worker(out, comm, options, err);
     if (status < 0) {
+        free(slots);
         uni_comm_close(comm);
         return status;
     }
-    status = uni__strategy_set_membership(*out, &members, session, number,
+    status = uni__strategy_set_membership(*out, &members, session, slots, number,
                                           uni__session_joins(session), err);
     if (status < 0) {
         uni_strategy_free(*out);
