@@ -1,12 +1,17 @@
 /*
- * elastic_bench.c - ./bench elastic: what it takes to replace a rank that was killed.
+ * elastic_bench.c - ./bench elastic: what it takes when ranks are killed, leave and join (MNIST CNN
+ * with Adam). Survivors keep their processes.
  *
- *   kill_to_step_ms     from kill -9 of one of four workers to the end of the next step of all four,
- *                       the new process included; the others keep theirs (MNIST CNN with Adam)
+ *   kill_to_step_ms     from kill -9 of one of two to four workers to the end of the next step of
+ *                       all others, which go on without it
+ *   kill_to_replaced_ms the same with four workers, which wait for its replacement
+ *   grow_ms             from uni_trainer_scale to the end of the first step with four workers
+ *                       instead of two
  *   elastic_overhead_*  what being replaceable costs of a step, in percent (negative: noise)
  *   checkpoint_every_step_overhead  what a checkpoint every 100 steps costs of a step, in percent
- *   elastic_exact       1 when weights and losses of the disturbed run are those of the undisturbed
- *                       one, bit by bit, no survivor was started again and no group restarted
+ *   elastic_exact       1 when weights and losses of the run with replaced ranks are those of the
+ *                       undisturbed one, bit by bit, no survivor was started again and no group
+ *                       restarted
  *
  * JSON lines as in trainer_bench.c. --quick: fewer kills and pairs.
  */
@@ -38,6 +43,7 @@ typedef struct shared {
     _Atomic int starts;
     _Atomic int64_t steps; /* of rank 0 */
     _Atomic int64_t held_at; /* no step after this one */
+    _Atomic int workers; /* in rank 0's last step */
     _Atomic double first_s, last_s; /* ends of the second and the last step */
 } shared;
 
@@ -69,6 +75,7 @@ static int after_batch(void *self, uni_model *model, int64_t batch, uni_error *e
     if (step == 2)
         atomic_store(&all->first_s, now_s());
     atomic_store(&all->last_s, now_s());
+    atomic_store(&all->workers, uni_strategy_info_of(self)->num_replicas_in_sync);
     atomic_store(&all->steps, step);
     while (step >= atomic_load(&all->held_at))
         usleep(100);
@@ -105,7 +112,7 @@ static int train_on(uni_strategy *strategy, uni_model *model, const bench_row *r
     float *x = malloc((size_t)samples * size * sizeof *x);
     void *y = malloc((size_t)samples * sizeof(float));
     uni_callback *callbacks[2] = { NULL };
-    int status = x && y ? uni_callback_new(&callbacks[0], &probe, NULL, err)
+    int status = x && y ? uni_callback_new(&callbacks[0], &probe, strategy, err)
                         : uni_error_set(err, UNI_ENOMEM, "no memory for the data");
     /* Reports, but no checkpoints at the ends of epochs: only those of steps are measured. */
     if (status == 0)
@@ -164,8 +171,11 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
 
 typedef struct job {
     int row, workers, epochs, max_failures, every_steps;
-    int kills;
-    double waited_ms[MAX_KILLS];
+    int min_workers; /* 0: their number is fixed */
+    int kills, scales;
+    double waited_ms[MAX_KILLS], grown_ms[MAX_KILLS];
+    int grown;
+    uni_trainer *trainer;
 } job;
 
 static void wait_for_step(int64_t step)
@@ -176,6 +186,54 @@ static void wait_for_step(int64_t step)
             give_up("no step within a minute");
         usleep(50);
     }
+}
+
+/* Lets rank 0 make steps, one by one, until it has made one with that many workers. */
+static void wait_for_workers(int workers)
+{
+    double begun = now_s();
+    while (atomic_load(&all->workers) != workers) {
+        if (now_s() - begun > HANG_S)
+            give_up("the number of workers did not change within a minute");
+        atomic_store(&all->held_at, atomic_load(&all->steps) + 1);
+        usleep(50);
+    }
+}
+
+static void scale(job *it, int workers)
+{
+    uni_error err = { 0 };
+    double begun = now_s();
+    int before = atomic_load(&all->workers);
+    if (uni_trainer_scale(it->trainer, workers, &err) < 0)
+        give_up(err.message);
+    wait_for_workers(workers);
+    if (before == 2 && workers == WORKERS)
+        it->grown_ms[it->grown++] = 1e3 * (now_s() - begun);
+}
+
+/* Kills and scales in turn; the group is whole again before each. */
+static void *kill_and_scale(void *argument)
+{
+    job *it = argument;
+    int events = it->kills > it->scales ? it->kills : it->scales;
+    wait_for_step(3);
+    for (int i = 0; i < events; i++) {
+        if (i < it->scales)
+            scale(it, i % 2 ? WORKERS : 2);
+        if (i >= it->kills)
+            continue;
+        int workers = atomic_load(&all->workers), rank = 1 + i % (workers - 1);
+        int64_t step = atomic_load(&all->steps);
+        double begun = now_s();
+        atomic_store(&all->held_at, step + 3);
+        kill(atomic_load(&all->pids[rank]), SIGKILL);
+        wait_for_step(step + 2); /* the next step may be one that the killed rank had ended */
+        it->waited_ms[i] = 1e3 * (now_s() - begun);
+        wait_for_workers(workers);
+    }
+    atomic_store(&all->held_at, INT64_MAX);
+    return NULL;
 }
 
 /* The chief stays: it measures. */
@@ -204,10 +262,10 @@ static uni_result *run(uni_program *program, job *it)
     static int number;
     char path[300];
     uni_error err = { 0 };
-    uni_trainer *trainer = NULL;
     uni_result *result = NULL;
     uni_value *config = uni_value_dict();
     pthread_t thread;
+    bool disturbed = it->kills + it->scales > 0;
     snprintf(path, sizeof path, "%s/shared_%d", storage, number++);
     all = map_shared(path);
     if (!all)
@@ -218,24 +276,26 @@ static uni_result *run(uni_program *program, job *it)
         uni_dict_take(config, "epochs", uni_value_int(it->epochs)) < 0)
         give_up("no memory");
     uni_checkpoint_policy policy = { .every_steps = it->every_steps };
-    int status = uni_trainer_new(&trainer,
+    int status = uni_trainer_new(&it->trainer,
                                  UNI_OPTIONS(uni_trainer_options, .main = program,
                                              .num_workers = it->workers, .storage_path = storage,
+                                             .min_workers = it->min_workers,
                                              .max_failures = it->max_failures),
                                  &err);
-    if (status == 0 && it->kills > 0 && pthread_create(&thread, NULL, kill_in_turn, it) != 0)
+    if (status == 0 && disturbed &&
+        pthread_create(&thread, NULL, it->min_workers > 0 ? kill_and_scale : kill_in_turn, it) != 0)
         give_up("no thread");
     if (status == 0)
         status = uni_trainer_fit(
-            &result, trainer,
+            &result, it->trainer,
             UNI_OPTIONS(uni_run_options, .function = "train", .config = config, .policy = &policy),
             &err);
     if (status < 0)
         give_up(err.message);
-    if (it->kills > 0)
+    if (disturbed)
         pthread_join(thread, NULL);
     uni_value_free(config);
-    uni_trainer_free(trainer);
+    uni_trainer_free(it->trainer);
     return result;
 }
 
@@ -276,10 +336,33 @@ static void measure_kills(uni_program *program, int kills)
     uni_result *expected = run(program, &calm), *got = run(program, &killed);
     bool exact = is_same(expected, got) && uni_result_info_of(got)->attempts == 1 &&
                  atomic_load(&all->starts) == WORKERS + kills;
-    print_line("kill_to_step_ms", "ms", sorted(killed.waited_ms, kills), kills);
+    print_line("kill_to_replaced_ms", "ms", sorted(killed.waited_ms, kills), kills);
     print_line("elastic_exact", "1 or 0", (numbers){ exact, exact, exact }, kills);
     uni_result_free(expected);
     uni_result_free(got);
+}
+
+/* A run whose number of workers changes. The driver lets a step be made every time that it looks, so
+ * there must be enough of them for all that happens. */
+static uni_result *run_resized(uni_program *program, job *it, int kills, int scales)
+{
+    it->kills = kills;
+    it->scales = scales;
+    it->min_workers = 1;
+    it->max_failures = -1;
+    uni_result *got = run(program, it);
+    if (uni_result_info_of(got)->attempts != 1 ||
+        atomic_load(&all->steps) != (int64_t)it->epochs * BATCHES_AN_EPOCH)
+        give_up("the group restarted, or made another number of steps");
+    return got;
+}
+
+static void measure_sizes(uni_program *program, int kills, int scales)
+{
+    job it = { .row = row_of("mnist_cnn"), .workers = WORKERS, .epochs = kills + 2 * scales };
+    uni_result_free(run_resized(program, &it, kills, scales));
+    print_line("kill_to_step_ms", "ms", sorted(it.waited_ms, kills), kills);
+    print_line("grow_ms", "ms", sorted(it.grown_ms, it.grown), it.grown);
 }
 
 static double seconds_a_step(uni_program *program, job it)
@@ -334,6 +417,7 @@ static int driver(uni_program *program, int argc, char **argv)
              base && base[0] ? base : "/tmp");
     if (!mkdtemp(storage))
         give_up("no directory for the results");
+    measure_sizes(program, quick ? 3 : 30, quick ? 4 : 20);
     measure_kills(program, quick ? 3 : 50);
     measure_overhead(program, "mnist_cnn", quick ? 1 : 4, quick ? 2 : 12);
     measure_overhead(program, "nnlm_head", quick ? 4 : 100, quick ? 2 : 12);

@@ -45,9 +45,9 @@ typedef struct cli_command {
 } cli_command;
 
 extern const cli_command cli_run_command, cli_report_command, cli_ls_command, cli_show_command,
-    cli_logs_command, cli_why_command, cli_stop_command, cli_plot_command, cli_check_command,
-    cli_tune_command, cli_data_command, cli_rm_command, cli_completion_command, cli_version_command,
-    cli_help_command;
+    cli_logs_command, cli_why_command, cli_stop_command, cli_scale_command, cli_plot_command,
+    cli_check_command, cli_tune_command, cli_data_command, cli_rm_command, cli_completion_command,
+    cli_version_command, cli_help_command;
 
 /* All of them in the order of the help, NULL-terminated. */
 const cli_command *const *cli_commands(void);

@@ -15,12 +15,23 @@
 
 const cli_command *const *cli_commands(void)
 {
-    static const cli_command *const commands[] = {
-        &cli_run_command,        &cli_report_command,  &cli_ls_command,   &cli_show_command,
-        &cli_logs_command,       &cli_why_command,     &cli_plot_command, &cli_tune_command,
-        &cli_stop_command,       &cli_rm_command,      &cli_data_command, &cli_check_command,
-        &cli_completion_command, &cli_version_command, &cli_help_command, NULL
-    };
+    static const cli_command *const commands[] = { &cli_run_command,
+                                                   &cli_report_command,
+                                                   &cli_ls_command,
+                                                   &cli_show_command,
+                                                   &cli_logs_command,
+                                                   &cli_why_command,
+                                                   &cli_plot_command,
+                                                   &cli_tune_command,
+                                                   &cli_stop_command,
+                                                   &cli_scale_command,
+                                                   &cli_rm_command,
+                                                   &cli_data_command,
+                                                   &cli_check_command,
+                                                   &cli_completion_command,
+                                                   &cli_version_command,
+                                                   &cli_help_command,
+                                                   NULL };
     return commands;
 }
 

@@ -23,6 +23,10 @@
 static const cli_option run_options[] = {
     { "Workers", "num-workers", 'n', CLI_INT, AT(num_workers), "N", "1", "UNISONO_NUM_WORKERS",
       NULL, "number of workers; each gets its rank in UNISONO_RANK and RANK" },
+    { NULL, "workers", 0, CLI_STRING, AT(workers), "MIN:MAX", NULL, NULL, NULL,
+      "a number of workers that may change while the engine's fit goes on: it begins with MAX (or "
+      "with -n), continues with fewer when workers are lost, down to MIN, and `unisono scale` "
+      "changes it" },
     { NULL, "servers", 0, CLI_INT, AT(servers), "N", "0", NULL, NULL,
       "parameter servers in addition to the workers, plus a chief that coordinates them; roles are "
       "in UNISONO_ROLE and TF_CONFIG; a worker or server that dies is restarted alone" },
@@ -71,8 +75,8 @@ static const cli_option run_options[] = {
       "file of at least 32 random bytes, mode 0600, at the same path on every host; only hosts "
       "that have it can join (default: $UNISONO_SECRET_FILE)" },
     { NULL, "min-workers", 0, CLI_INT, AT(min_workers), "N", "0", NULL, NULL,
-      "when a host is lost, continue with fewer workers, but not fewer than this (default: as many "
-      "as requested)" },
+      "when a host is lost, or without hosts a worker, continue with fewer workers, but not fewer "
+      "than this (default: as many as requested)" },
 
     { NULL, "as-ray", 0, CLI_FLAG, AT(as_ray), NULL, NULL, NULL, NULL,
       "run a Ray script, which creates its own workers: $UNISONO_PYTHON (default python3) runs it "

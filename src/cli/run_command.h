@@ -20,6 +20,7 @@ typedef struct run_values {
     bool encrypt, no_seal;
     const char *secret_file, *transport;
     long long min_workers;
+    const char *workers; /* "2:4" */
     long long num_workers, servers, evaluators, max_failures;
     double cpus, memory, address_space, time_limit, progress_timeout, grace, log_cap;
     bool requeue, use_gpu, quiet, verbose, dry_run, json, no_retry_errors, as_ray, sync_checkpoints;

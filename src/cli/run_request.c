@@ -284,6 +284,13 @@ static void remember(run_request *out, const cli_parsed *parsed)
             (int)uni_dict_get_int(options, "num_workers",
                                   uni_dict_get_int(about, "num_workers", 1)) -
             servers - evaluators - (servers > 0);
+    if (!cli_given(parsed, "workers") && !cli_given(parsed, "min-workers") &&
+        uni_dict_get(options, "max_workers")) {
+        out->trainer.min_workers = (int)uni_dict_get_int(options, "min_workers", 0);
+        out->trainer.max_workers = (int)uni_dict_get_int(options, "max_workers", 0);
+        if (cli_given(parsed, "num-workers") && out->trainer.num_workers > out->trainer.max_workers)
+            out->trainer.max_workers = out->trainer.num_workers;
+    }
     if (!cli_given(parsed, "servers"))
         out->trainer.servers = servers;
     if (!cli_given(parsed, "evaluators"))
@@ -387,6 +394,29 @@ static int check_numbers(const run_values *values, uni_error *err)
     return 0;
 }
 
+/* --workers MIN:MAX. */
+static int read_workers(run_request *out, const cli_parsed *parsed, uni_error *err)
+{
+    const run_values *values = parsed->values;
+    int least = 0, most = 0, end = 0;
+    if (!values->workers)
+        return 0;
+    if (cli_given(parsed, "min-workers"))
+        return uni_error_set(err, UNI_EINVAL,
+                             "--workers MIN:MAX has the minimum already: leave "
+                             "--min-workers out");
+    if (sscanf(values->workers, "%d:%d%n", &least, &most, &end) != 2 || values->workers[end] ||
+        least < 1 || most < least)
+        return uni_error_set(err, UNI_EINVAL,
+                             "--workers %s: write MIN:MAX, two numbers from 1, the larger last",
+                             values->workers);
+    out->trainer.min_workers = least;
+    out->trainer.max_workers = most;
+    if (!cli_given(parsed, "num-workers"))
+        out->trainer.num_workers = most;
+    return 0;
+}
+
 /* All users can read the command lines of all processes. */
 static void warn_visible(const run_values *values)
 {
@@ -442,6 +472,7 @@ int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
     if ((foreign || strcmp(out->trainer.launcher, "local") != 0) &&
         !cli_given(parsed, "num-workers"))
         out->trainer.num_workers = 0;
+    UNI_TRY(read_workers(out, parsed, err));
     out->run.time_limit = values->time_limit;
     out->run.progress_timeout = values->progress_timeout;
     out->run.synchronous_checkpoints = values->sync_checkpoints;

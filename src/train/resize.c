@@ -301,6 +301,7 @@ void uni__resize_to(uni__run *run, int workers)
     for (int i = 0; i < run->num_workers; i++)
         if (!run->ranks[i].leaving)
             run->ranks[i].dismissed = false;
+    uni__run_describe(run, "running");
     uni__resize_look(run, uni__monotonic_ns());
 }
 

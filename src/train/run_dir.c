@@ -219,6 +219,7 @@ static int describe_progress(uni__run *run, uni_value *out)
     return UNI__DICT_ADD(out, { "options", describe_options(run) },
                          { "attempt", uni_value_int(run->attempt.number) },
                          { "replaced", uni_value_int(outcome->replaced) },
+                         { "members", uni_value_int(uni__run_workers(run)) },
                          { "workers", describe_workers(run) },
                          { "cause", uni__cause_to_value(&outcome->cause) },
                          { "victims", uni_value_string(run->attempt.victims) }, { "error", error },

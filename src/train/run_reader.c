@@ -27,6 +27,7 @@
 #include "track/results.h"
 #include "train/run_owner.h"
 #include "train/run_reader.h"
+#include "train/shared.h"
 
 #define RUN_FORMAT "unisono run"
 #define RUN_VERSION 1
@@ -263,6 +264,43 @@ int uni_run_stop(uni_run *run, bool now, uni_error *err)
     else
         status = uni__controller_signal(own->description, own->dir, own->id,
                                         now ? SIGKILL : SIGTERM, err);
+    uni_run_close(own);
+    return status;
+}
+
+static int write_scale(const uni_run *own, int workers, uni_error *err)
+{
+    const uni_value *options = uni_dict_get(own->description, "options");
+    int64_t least = uni_dict_get_int(options, "min_workers", 0),
+            most = uni_dict_get_int(options, "max_workers", 0);
+    char text[16];
+    if (!uni_run_is_live(own))
+        return uni_error_set(err, UNI_ESTATE, "%s is not running: it is %s", own->id,
+                             uni_run_status_name(own->status));
+    if (is_other_host(own->description))
+        return uni_error_set(err, UNI_EUNSUPPORTED, "%s runs on host %s: scale it there", own->id,
+                             uni_dict_get_string(own->description, "hostname", "?"));
+    if (most == 0)
+        return uni_error_set(
+            err, UNI_ESTATE,
+            "the number of workers of %s is fixed: start it with --workers MIN:MAX", own->id);
+    if (workers < least || workers > most)
+        return uni_error_set(err, UNI_EINVAL, "%s has %lld to %lld workers, not %d", own->id,
+                             (long long)least, (long long)most, workers);
+    char *path = uni__path_join(own->dir, UNI__SCALE_FILE, NULL);
+    if (!path)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    int length = snprintf(text, sizeof text, "%d\n", workers);
+    int status = uni__write_file(path, text, (size_t)length, false, err);
+    free(path);
+    return status;
+}
+
+int uni__run_scale(const uni_run *run, int workers, uni_error *err)
+{
+    uni_run *own = NULL;
+    UNI_TRY(uni__run_open_own(&own, run->dir, NULL, err));
+    int status = write_scale(own, workers, err);
     uni_run_close(own);
     return status;
 }

@@ -85,6 +85,7 @@ UNI__SHARED UNI_MUST_USE int uni__session_meet(uni_comm **out, int **slots, uint
 #define UNI__STEPS_NAME ".steps"
 /* In the run directory: how many workers the run should have, for its controller. */
 #define UNI__SCALE_FILE ".scale"
+UNI__SHARED UNI_MUST_USE int uni__run_scale(const uni_run *run, int workers, uni_error *err);
 /* Checkpoints of steps. How often the run wants them (0: not by steps, not by time); hand one in,
  * on one rank; the controller wants all ranks to stop after a step; this rank has. */
 UNI__SHARED int64_t uni__session_every_steps(const uni_session *session);

@@ -1,0 +1,111 @@
+/* scale_command.c - `unisono scale`: asks the controller of a run for another number of workers. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "cli/format.h"
+#include "cli/run_view.h"
+#include "train/shared.h"
+
+typedef struct scale_values {
+    const char *storage, *color;
+    double timeout;
+    bool no_wait;
+} scale_values;
+
+static const cli_option scale_options[] = {
+    { NULL, "no-wait", 0, CLI_FLAG, offsetof(scale_values, no_wait), NULL, NULL, NULL, NULL,
+      "return once the request is written, without waiting for the workers" },
+    { NULL, "timeout", 't', CLI_DURATION, offsetof(scale_values, timeout), "TIME", "30s", NULL,
+      NULL, "wait at most this long for the group to have that many workers" },
+    CLI_STORAGE_OPTION(scale_values),
+    CLI_COLOR_OPTION(scale_values),
+    CLI_END_OPTION,
+};
+
+static int64_t members_of(const uni_run *run)
+{
+    return uni_dict_get_int(uni_run_info_of(run)->description, "members", 0);
+}
+
+/* Replaces *run by its state with that many workers, or after the timeout. */
+static int wait_for_workers(uni_run **run, int workers, double timeout, uni_error *err)
+{
+    uint64_t deadline = uni__monotonic_ns() + (uint64_t)(timeout * 1e9);
+    while (members_of(*run) != workers) {
+        const char *id = uni_run_info_of(*run)->id;
+        if (!uni_run_is_live(*run))
+            return uni_error_set(err, UNI_ESTATE, "%s ended with %lld workers", id,
+                                 (long long)members_of(*run));
+        if (uni__monotonic_ns() > deadline) {
+            char text[CLI_SHORT];
+            return uni_error_set(err, UNI_ETIMEOUT,
+                                 "%s still has %lld workers after %s: the number changes only "
+                                 "while the engine's fit trains under multi_worker; `unisono show "
+                                 "%s` says what the run does",
+                                 id, (long long)members_of(*run), cli_duration(timeout, text), id);
+        }
+        nanosleep(&(struct timespec){ .tv_nsec = 20 * 1000000 }, NULL);
+        uni_run *again = NULL;
+        UNI_TRY(uni_run_open(&again, uni_run_info_of(*run)->dir, NULL, err));
+        uni_run_close(*run);
+        *run = again;
+    }
+    return 0;
+}
+
+static int read_number(const char *text, int *out, uni_error *err)
+{
+    char *end = NULL;
+    long number = strtol(text, &end, 10);
+    if (end == text || *end || number < 1 || number > 65536)
+        return uni_error_set(err, UNI_EINVAL, "\"%s\" is not a number of workers", text);
+    *out = (int)number;
+    return 0;
+}
+
+static int scale(cli_context *context, const cli_parsed *parsed, uni_error *err)
+{
+    const scale_values *values = parsed->values;
+    uni_run *run = NULL;
+    int workers = 0;
+    UNI_TRY(read_number(parsed->args[1], &workers, err));
+    UNI_TRY(uni_run_open(&run, parsed->args[0], values->storage, err));
+    int status = uni__run_scale(run, workers, err);
+    if (status == 0 && !values->no_wait)
+        status = wait_for_workers(&run, workers, values->timeout, err);
+    if (status == 0)
+        fprintf(context->out.out, "%s: %d worker%s%s\n", uni_run_info_of(run)->id, workers,
+                workers == 1 ? "" : "s", values->no_wait ? " asked for" : "");
+    uni_run_close(run);
+    return status;
+}
+
+static int call_scale(cli_context *context, const cli_parsed *parsed)
+{
+    uni_error err = { 0 };
+    return scale(context, parsed, &err) < 0 ? cli_fail(context, "scale", &err) : UNI_EXIT_OK;
+}
+
+static const cli_example scale_examples[] = {
+    { "unisono run --workers 1:4 -n 2 -- ./train", "begins with two workers" },
+    { "unisono scale digits 4", "two more join; those that are there keep training" },
+    { NULL, NULL },
+};
+
+const cli_command cli_scale_command = {
+    .name = "scale",
+    .arguments = "RUN N",
+    .summary = "change the number of workers of a run while it trains",
+    .description = "For runs that were started with --workers MIN:MAX and train with the engine's "
+                   "fit under multi_worker. Workers join or leave between two steps; the others "
+                   "keep their processes. The global batch and the order of the samples stay, so "
+                   "the result is, to rounding, that of a run with any fixed number.",
+    .options = scale_options,
+    .values_size = sizeof(scale_values),
+    .min_args = 2,
+    .max_args = 2,
+    .completes = "<run>",
+    .examples = scale_examples,
+    .call = call_scale,
+};
