@@ -31,13 +31,30 @@ static int compile(uni_model *model, uni_error *err)
                              err);
 }
 
+/* A callback of one's own: what tfdocs' EpochDots prints, a dot an epoch and every hundred epochs a
+ * line with all values. */
+static int print_dots(void *self, uni_model *model, int epoch, const uni_logs *logs, uni_error *err)
+{
+    if (epoch % 100 == 0) {
+        printf("\nEpoch: %d, ", epoch);
+        for (size_t i = 0; i < logs->count; i++)
+            printf("%s:%0.4f,  ", logs->names[i], logs->values[i]);
+        putchar('\n');
+    }
+    putchar('.');
+    fflush(stdout);
+    return 0;
+}
+
+static const uni_callback_class epoch_dots = { .name = "EpochDots", .epoch_end = print_dots };
+
 /* The callbacks of the original, in its order; TensorBoard only when there is a place for its
  * files. All workers stop early, the chief prints. Returns how many. */
 static int make_callbacks(uni_callback **out, const example_options *o, uni_error *err)
 {
     int count = 0;
     if (example_is_chief(o))
-        UNI_TRY(uni_callback_epoch_dots(&out[count++], 1, 0, 0, err));
+        UNI_TRY(uni_callback_new(&out[count++], &epoch_dots, NULL, err));
     UNI_TRY(
         uni_callback_early_stopping(&out[count++],
                                     UNI_OPTIONS(uni_early_stopping_options, .monitor = "val_loss",

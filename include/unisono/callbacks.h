@@ -102,11 +102,6 @@ typedef enum uni_monitor_mode {
 UNI_API UNI_MUST_USE int uni_callback_progbar(uni_callback **out, int fd, uni_verbosity verbose,
                                               uni_error *err);
 
-/* tfdocs' EpochDots: a dot an epoch, and every `report_every` epochs (0: 100) a line
- * "\nEpoch: 0, accuracy:0.9326,  loss:0.2864,  val_loss:0.1761,  \n", names sorted. */
-UNI_API UNI_MUST_USE int uni_callback_epoch_dots(uni_callback **out, int fd, int report_every,
-                                                 int dot_every, uni_error *err);
-
 typedef struct uni_early_stopping_options {
     size_t size; /* UNI_OPTIONS sets it; 0: the fields of 0.1 */
     const char *monitor; /* NULL: val_loss */

@@ -155,7 +155,7 @@ typedef struct uni__updater {
     /* Optional. The last step of an epoch is complete; validation and callbacks follow. */
     int (*epoch_ended)(void *context, uni_model *model, uni_error *err);
 } uni__updater;
-/* finish, outside of steps, also says UNI__STEP_RECUT: counts of a validation must be made again. */
+/* finish, outside of steps, may say UNI__STEP_RECUT: a validation must be counted again. */
 enum { UNI__STEP_REPEAT = 1, UNI__STEP_RECUT, UNI__STEP_DONE };
 
 /* Where a fit stands that a new process is to join: what uni__model_get_fit_state says. */

@@ -324,7 +324,8 @@ int uni__session_meet(uni_comm **out, int **slots, uint32_t *number, uni_session
     for (;;) {
         UNI_TRY(wait_for_group(session, after, number, &members, err));
         /* The wait ends when the group changes, or the attempt. */
-        int status = open_group(out, session, *number, &members, session->ucx, &options, INT_MAX, err);
+        int status =
+            open_group(out, session, *number, &members, session->ucx, &options, INT_MAX, err);
         if (status == 0)
             break;
         if (status != UNI_EWORKER && status != UNI_EPEER)

@@ -254,7 +254,8 @@ void uni__replace_regroup(uni__run *run);
 /* resize.c: groups whose number of workers changes */
 bool uni__run_is_resizable(const uni__run *run);
 void uni__resize_begin(uni__run *run); /* of an attempt: which ranks are in it */
-/* A rank has ended; true: the group goes on without it. Otherwise *cause is somebody else's. */
+/* A rank has ended; true: the group goes on without it. Otherwise *cause is the
+ * attempt's. */
 bool uni__resize_lost(uni__run *run, int rank, uni__cause *cause);
 /* A rank got SIGTERM; true: it leaves, and the others go on. */
 bool uni__resize_dismiss(uni__run *run, int rank);

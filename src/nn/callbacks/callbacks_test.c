@@ -248,29 +248,6 @@ static void reduce_on_plateau(void **state)
 
 /* ---- text ---- */
 
-static void epoch_dots(void **state)
-{
-    problem p = make_problem(64);
-    uni_model *model = classifier("sgd");
-    uni_value *history = NULL;
-    uni_callback *callback = NULL;
-    struct capture capture = capture_begin();
-    OK(uni_callback_epoch_dots(&callback, capture.fd, 0, 0, err));
-    fit_with(model, &p, callback, 5, &history);
-    char *text = capture_end(&capture), expected[400];
-    snprintf(
-        expected, sizeof expected,
-        "\nEpoch: 0, accuracy:%0.4f,  loss:%0.4f,  val_accuracy:%0.4f,  val_loss:%0.4f,  \n.....",
-        history_at(history, "accuracy", 0), history_at(history, "loss", 0),
-        history_at(history, "val_accuracy", 0), history_at(history, "val_loss", 0));
-    assert_string_equal(text, expected);
-    free(text);
-    uni_value_free(history);
-    uni_callback_free(callback);
-    uni_model_free(model);
-    free_problem(&p);
-}
-
 static void progress(void **state)
 {
     problem p = make_problem(64);
@@ -604,13 +581,12 @@ static void broken_backup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_auto_mode),    cmocka_unit_test(test_bad_options),
-        cmocka_unit_test(early_stopping),    cmocka_unit_test(best_weights_are_restored),
-        cmocka_unit_test(reduce_on_plateau), cmocka_unit_test(epoch_dots),
-        cmocka_unit_test(progress),          cmocka_unit_test(csv_logger),
-        cmocka_unit_test(model_checkpoint),  cmocka_unit_test(tensorboard),
-        cmocka_unit_test(terminate_on_nan),  cmocka_unit_test(backup_and_restore),
-        cmocka_unit_test(broken_backup),
+        cmocka_unit_test(test_auto_mode),     cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(early_stopping),     cmocka_unit_test(best_weights_are_restored),
+        cmocka_unit_test(reduce_on_plateau),  cmocka_unit_test(progress),
+        cmocka_unit_test(csv_logger),         cmocka_unit_test(model_checkpoint),
+        cmocka_unit_test(tensorboard),        cmocka_unit_test(terminate_on_nan),
+        cmocka_unit_test(backup_and_restore), cmocka_unit_test(broken_backup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
