@@ -218,7 +218,8 @@ int uni_strategy_fit(uni_value **history, uni_strategy *strategy, uni_model *mod
     UNI__OPTIONS(uni_fit_options, asked, step_times, err);
     if (history)
         *history = NULL;
-    UNI_TRY(uni__check_alive(strategy, err));
+    if (!uni__elastic_joins(strategy))
+        UNI_TRY(uni__check_alive(strategy, err));
     int status = check_scope(strategy, model, err);
     if (strategy->kind == UNI__STRATEGY_MULTI_WORKER) {
         if (status == 0)

@@ -62,6 +62,7 @@ void uni__fused_free(uni__fused *fused)
     uni_comm_buffer_free(fused->gradients);
     uni_comm_buffer_free(fused->factors);
     free(fused->parts);
+    uni_comm_close(fused->home);
 }
 
 /* Allocates pages of this size, or keeps those of the previous fit. Sizes are equal, so all ranks
@@ -69,7 +70,7 @@ void uni__fused_free(uni__fused *fused)
 static int make_pages(uni_strategy *strategy, size_t size, size_t slots, uni_error *err)
 {
     uni__fused *fused = &strategy->fused;
-    if (fused->pages && fused->size == size && fused->slots == slots)
+    if (fused->pages && fused->size == size && fused->slots == slots && !fused->home)
         return 0;
     uni__fused_free(fused);
     *fused = (uni__fused){ .size = size, .slots = slots };

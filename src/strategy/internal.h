@@ -49,6 +49,9 @@ typedef struct uni__fused {
     /* Of a global batch, the same on all ranks: what fit's data says, so that a restarted fit
      * decides alike; where it is not known, of the last one (0: there was none). */
     double samples;
+    /* The communicator that the buffers are of, when ranks have left it since and the others kept
+     * their pages (elastic/meeting.c); closed with them. NULL: the strategy's. */
+    uni_comm *home;
 } uni__fused;
 
 typedef struct uni__replica_team uni__replica_team;

@@ -54,6 +54,10 @@ int uni__give_up(uni_strategy *strategy, int status, const uni_error *err)
 
 int uni__check_alive(const uni_strategy *strategy, uni_error *err)
 {
+    if (strategy->kind == UNI__STRATEGY_MULTI_WORKER && !strategy->comm)
+        return uni_error_set(err, UNI_ESTATE,
+                             "this worker came later than the others: it joins them in fit, and "
+                             "cannot make calls with them before");
     if (strategy->ended.code >= 0)
         return 0;
     return uni_error_set(err, strategy->ended.code,
@@ -143,22 +147,31 @@ int uni_strategy_multi_worker(uni_strategy **out, uni_comm *comm,
 {
     *out = NULL;
     UNI__OPTIONS(uni_multi_worker_options, options, take_comm, err);
-    static const uni_multi_worker_options defaults = { 0 };
-    if (options && (options->replicas < 0 || options->replicas > UNI__DEVICE_MAX_CPUS))
-        return uni_error_set(err, UNI_EINVAL,
-                             "multi_worker needs a positive number of replicas a worker, not %d",
-                             options->replicas);
     if (!comm)
         return uni_error_set(
             err, UNI_EINVAL,
             "multi_worker needs a communicator: uni_session_comm gives that of a run");
+    const uni_comm_info *info = uni_comm_info_of(comm);
+    UNI_TRY(uni__strategy_multi_worker(out, info->rank, info->size, options, err));
+    (*out)->comm = comm;
+    return 0;
+}
+
+int uni__strategy_multi_worker(uni_strategy **out, int rank, int size,
+                               const uni_multi_worker_options *options, uni_error *err)
+{
+    static const uni_multi_worker_options defaults = { 0 };
+    *out = NULL;
+    if (options && (options->replicas < 0 || options->replicas > UNI__DEVICE_MAX_CPUS))
+        return uni_error_set(err, UNI_EINVAL,
+                             "multi_worker needs a positive number of replicas a worker, not %d",
+                             options->replicas);
     options = options ? options : &defaults;
     UNI_TRY(new_strategy(out, UNI__STRATEGY_MULTI_WORKER,
                          options->replicas > 0 ? options->replicas : 1, err));
     uni_strategy *strategy = *out;
-    strategy->comm = comm;
-    strategy->rank = uni_comm_info_of(comm)->rank;
-    strategy->size = uni_comm_info_of(comm)->size;
+    strategy->rank = rank;
+    strategy->size = size;
     strategy->check_every = options->check_every ? options->check_every : 100;
     strategy->owns_comm = options->take_comm;
     uni__multi_worker_init(strategy, options->local_statistics);
@@ -267,7 +280,8 @@ static int place(uni_strategy *strategy, uni_model *model, uni_error *err)
 
 int uni_strategy_place(uni_strategy *strategy, uni_model *model, uni_error *err)
 {
-    UNI_TRY(uni__check_alive(strategy, err));
+    if (!uni__elastic_joins(strategy))
+        UNI_TRY(uni__check_alive(strategy, err));
     return uni__give_up(strategy, place(strategy, model, err), err);
 }
 

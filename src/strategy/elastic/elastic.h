@@ -79,6 +79,11 @@ typedef struct uni__membership_vtable {
     void (*caught_up)(void *context, int64_t reports, int64_t others);
 } uni__membership_vtable;
 
+/* multi_worker without a communicator, for a process that joins others in fit. */
+int uni__strategy_multi_worker(uni_strategy **out, int rank, int size,
+                               const uni_multi_worker_options *options,
+                               uni_error *err) UNI_MUST_USE;
+
 /* Makes a multi_worker strategy elastic. slots, number: of the group that its communicator is of;
  * the strategy frees the slots, also when this fails. joins: this process came later than the
  * others, which are in the first call of uni_strategy_fit. */

@@ -10,7 +10,14 @@
 #define UNI__MOST_REMEMBERED 16 /* callbacks with a state */
 #define UNI__IN_STEP INT64_MAX
 /* What the ranks say of themselves. */
-enum { UNI__ROW_IS_NEW, UNI__ROW_STEP, UNI__ROW_PLACE, UNI__ROW_SLOT, UNI__ELASTIC_ROW };
+enum {
+    UNI__ROW_IS_NEW,
+    UNI__ROW_STEP,
+    UNI__ROW_PLACE,
+    UNI__ROW_SLOT,
+    UNI__ROW_PAGES, /* number of the group whose pages the weights are in; -1: none */
+    UNI__ELASTIC_ROW
+};
 
 /* What a callback remembers, by hash. */
 typedef struct uni__remembered {
@@ -40,8 +47,9 @@ typedef struct uni__elastic_line {
 /* What a communicator had when it failed: read until all have met over the next one. */
 typedef struct uni__elastic_remains {
     uni_comm *comm;
+    uint32_t number;
     int rank, size;
-    int *slots;
+    int *slots; /* NULL: nothing is left */
     uni_comm_buffer *lines;
     uni__fused fused;
 } uni__elastic_remains;

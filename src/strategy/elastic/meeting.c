@@ -187,9 +187,9 @@ static int meet_again(uni_strategy *strategy, uni_error *err)
     uni__elastic *elastic = strategy->elastic;
     uni_comm *comm = NULL;
     int *slots = NULL;
-    UNI_TRY(elastic->vtable->meet(elastic->context, elastic->number, &comm, &slots,
-                                  &elastic->number, err));
-    if (elastic->old.comm) { /* a rank died before all was done: the first remains count */
+    uint32_t before = elastic->number;
+    UNI_TRY(elastic->vtable->meet(elastic->context, before, &comm, &slots, &elastic->number, err));
+    if (elastic->old.slots) { /* a rank died before all was done: the first remains count */
         if (elastic->moves)
             UNI_TRY(move_out(strategy, err));
         elastic->moves = false;
@@ -199,6 +199,7 @@ static int meet_again(uni_strategy *strategy, uni_error *err)
         free(elastic->slots);
     } else {
         elastic->old = (uni__elastic_remains){ .comm = strategy->comm,
+                                               .number = before,
                                                .rank = strategy->rank,
                                                .size = strategy->size,
                                                .slots = elastic->slots,
@@ -230,6 +231,7 @@ static int agree(uni_strategy *strategy, int64_t **out, bool *decided, uni_error
         [UNI__ROW_STEP] = elastic->joins ? 0 : (int64_t)elastic->step,
         [UNI__ROW_PLACE] = elastic->joins ? 0 : elastic->place,
         [UNI__ROW_SLOT] = elastic->slots[strategy->rank],
+        [UNI__ROW_PAGES] = elastic->joins || elastic->moves ? -1 : (int64_t)elastic->old.number,
     };
     int64_t *info = calloc((size_t)strategy->size * UNI__ELASTIC_ROW, sizeof *info);
     *out = info;
@@ -282,6 +284,83 @@ static bool is_resized(const uni_strategy *strategy)
     return strategy->rank != old->rank || strategy->size != old->size;
 }
 
+/* ---- pages: kept, or new ones ---- */
+
+/* All ranks have the weights in the same pages: only some left. */
+static bool can_keep(const uni_strategy *strategy, const int64_t *info)
+{
+    bool same = info[UNI__ROW_PAGES] >= 0;
+    for (int rank = 0; rank < strategy->size; rank++)
+        same &= info[UNI__ELASTIC_ROW * rank + UNI__ROW_PAGES] == info[UNI__ROW_PAGES];
+    return same;
+}
+
+/* The gradients of those that are there, in their order. */
+static int choose_parts(const uni_strategy *strategy, const float ***out, uni_error *err)
+{
+    const uni__elastic_remains *old = &strategy->elastic->old;
+    const float **parts = calloc((size_t)strategy->size, sizeof *parts);
+    *out = parts;
+    if (!parts)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %d ranks", strategy->size);
+    for (int rank = 0; rank < strategy->size; rank++)
+        for (int before = 0; before < old->size; before++)
+            if (old->slots[before] == strategy->elastic->slots[rank])
+                parts[rank] = old->fused.parts[before];
+    return 0;
+}
+
+/* After all that can fail. The pages' communicator stays with them. */
+static void keep_pages(uni_strategy *strategy, const float **parts)
+{
+    uni__elastic_remains *old = &strategy->elastic->old;
+    uni__fused kept = old->fused;
+    uni_comm_buffer_free(kept.factors);
+    free(kept.parts);
+    kept.parts = parts;
+    kept.factors = NULL;
+    kept.factor_floats = 0;
+    if (!kept.home) {
+        kept.home = old->comm;
+        old->comm = NULL;
+    }
+    old->fused = (uni__fused){ 0 };
+    strategy->fused = kept;
+    strategy->fused.slice = uni__fused_slice(strategy, strategy->rank);
+}
+
+/* All count the same steps; new pages come with the source's count. */
+static int agree_on_count(uni_strategy *strategy, uni_error *err)
+{
+    uni_optimizer *optimizer = uni_model_optimizer(strategy->elastic->model);
+    int64_t steps = uni_optimizer_iterations(optimizer);
+    UNI_TRY(uni_comm_broadcast(strategy->comm, &steps, 1, UNI_I64, strategy->elastic->source, err));
+    uni__optimizer_set_iterations(optimizer, steps);
+    return 0;
+}
+
+static int move_to_new_pages(uni_strategy *strategy, uni_error *err)
+{
+    uni__elastic *elastic = strategy->elastic;
+    UNI_TRY(move_gradients_out(strategy, err));
+    elastic->moves = true;
+    UNI_TRY(uni__fused_move(strategy, elastic->model, elastic->source, err));
+    strategy->fused.samples = elastic->samples;
+    return 0;
+}
+
+/* ---- what follows ---- */
+
+/* 3 and 4 of elastic.h. */
+static int tell_all(uni_strategy *strategy, const int64_t *info, bool decided, uni_error *err)
+{
+    UNI_TRY(uni__elastic_make_lines(strategy, err));
+    carry_lives(strategy, info);
+    return strategy->rank == strategy->elastic->source
+               ? uni__elastic_tell(strategy, info, decided, err)
+               : uni__elastic_hear(strategy, NULL, err);
+}
+
 static int settle_with(uni_strategy *strategy, const int64_t *info, bool decided, int *how,
                        uni_error *err)
 {
@@ -294,14 +373,19 @@ static int settle_with(uni_strategy *strategy, const int64_t *info, bool decided
     UNI_TRY(uni_comm_barrier(strategy->comm, err)); /* every slice is done */
     if (in_step && (decided || behind))
         uni__update_commit(&(uni__update){ .optimizer = elastic->trained.optimizer });
-    UNI_TRY(move_gradients_out(strategy, err));
-    elastic->moves = true;
-    UNI_TRY(uni__fused_move(strategy, strategy->elastic->model, elastic->source, err));
-    strategy->fused.samples = elastic->samples;
-    UNI_TRY(uni__elastic_make_lines(strategy, err));
-    carry_lives(strategy, info);
-    UNI_TRY(strategy->rank == elastic->source ? uni__elastic_tell(strategy, info, decided, err)
-                                              : uni__elastic_hear(strategy, NULL, err));
+    const float **parts = NULL;
+    bool keeps = can_keep(strategy, info);
+    int status = keeps ? choose_parts(strategy, &parts, err) : move_to_new_pages(strategy, err);
+    if (status == 0 && keeps)
+        status = agree_on_count(strategy, err);
+    if (status == 0)
+        status = tell_all(strategy, info, decided, err);
+    if (status < 0) {
+        free(parts);
+        return status;
+    }
+    if (keeps)
+        keep_pages(strategy, parts);
     bool repeats = !in_step || (!decided && !behind);
     *how = repeats ? is_resized(strategy) ? UNI__STEP_RECUT : UNI__STEP_REPEAT : 0;
     return 0;
@@ -383,6 +467,17 @@ static int join(uni_strategy *strategy, uni_model *model, uni_error *err)
     return uni__elastic_hear(strategy, model, err);
 }
 
+static int meet_first(uni_strategy *strategy, uni_error *err)
+{
+    uni__elastic *elastic = strategy->elastic;
+    uni_comm *comm = NULL;
+    int *slots = NULL;
+    UNI_TRY(elastic->vtable->meet(elastic->context, elastic->number, &comm, &slots,
+                                  &elastic->number, err));
+    enter_group(strategy, comm, slots);
+    return 0;
+}
+
 /* Another rank died before this one had joined: the next group is entered as the first one was. */
 static int leave(uni_strategy *strategy, uni_model *model, uni_error *err)
 {
@@ -397,17 +492,14 @@ static int leave(uni_strategy *strategy, uni_model *model, uni_error *err)
     strategy->comm = NULL;
     free(elastic->slots);
     elastic->slots = NULL;
-    uni_comm *comm = NULL;
-    int *slots = NULL;
-    UNI_TRY(elastic->vtable->meet(elastic->context, elastic->number, &comm, &slots,
-                                  &elastic->number, err));
-    enter_group(strategy, comm, slots);
-    return 0;
+    return meet_first(strategy, err);
 }
 
 int uni__elastic_join(uni_strategy *strategy, uni_model *model, uint64_t *seed, uni_error *err)
 {
-    int status = join(strategy, model, err);
+    int status = meet_first(strategy, err); /* the others do not wait for what it did before */
+    if (status == 0)
+        status = join(strategy, model, err);
     for (int tries = 0; uni__elastic_is_loss(status) && tries < DEATHS_IN_A_ROW; tries++) {
         status = leave(strategy, model, err);
         if (status == 0)

@@ -55,12 +55,18 @@ int uni__open_elastic(uni_strategy **out, uni_session *session,
     uni_comm *comm = NULL;
     int *slots = NULL;
     uint32_t number = 0;
-    UNI_TRY(uni__session_meet(&comm, &slots, &number, session, 0, err));
-    int status = uni_strategy_multi_worker(out, comm, options, err);
-    if (status < 0) {
-        free(slots);
-        uni_comm_close(comm);
-        return status;
+    int status;
+    if (uni__session_joins(session)) { /* it meets the others in fit */
+        const uni_session_info *info = uni_session_info_of(session);
+        UNI_TRY(uni__strategy_multi_worker(out, info->world_rank, info->world_size, options, err));
+    } else {
+        UNI_TRY(uni__session_meet(&comm, &slots, &number, session, 0, err));
+        status = uni_strategy_multi_worker(out, comm, options, err);
+        if (status < 0) {
+            free(slots);
+            uni_comm_close(comm);
+            return status;
+        }
     }
     status = uni__strategy_set_membership(*out, &members, session, slots, number,
                                           uni__session_joins(session), err);
