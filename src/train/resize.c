@@ -55,7 +55,7 @@ void uni__resize_begin(uni__run *run)
     run->attempt.ready_ns = 0;
     for (int i = 0; i < run->num_workers; i++) {
         uni__rank *slot = &run->ranks[i];
-        slot->away = slot->leaving = slot->dismissed = false;
+        slot->away = slot->joining = slot->fresh = slot->leaving = slot->dismissed = false;
         if (uni__run_is_resizable(run))
             set_member(run, i, i < run->target);
     }
@@ -137,12 +137,8 @@ static void lose_starting(uni__run *run, int rank, const uni__cause *cause)
 {
     uni__rank *slot = &run->ranks[rank];
     slot->joining = false;
-    if (slot->dismissed || rank >= run->target)
-        return;
-    if (++slot->quick_deaths <= EARLY_DEATHS) {
-        start_beside(run, rank);
-        return;
-    }
+    if (slot->dismissed || rank >= run->target || ++slot->quick_deaths <= EARLY_DEATHS)
+        return; /* if it is wanted, it is started again at the next look */
     slot->dismissed = true;
     uni__run_tell(run, UNI_EVENT_WARNING, rank,
                   "rank %d could not join the others %d times, and is left out: %.600s", rank,
@@ -175,7 +171,6 @@ bool uni__resize_lost(uni__run *run, int rank, uni__cause *cause)
         return true;
     }
     if (slot->leaving && rank != 0) { /* it was on its way out, and is now */
-        slot->dismissed = true;
         remove_member(run, rank);
         uni__resize_tell(run, rank, "left");
         return true;
@@ -213,7 +208,7 @@ bool uni__resize_returned(uni__run *run, int rank, const char *how)
 static void ask_to_leave(uni__run *run, int rank)
 {
     uni__page *page = uni__group_page(run->group, rank);
-    run->ranks[rank].leaving = run->ranks[rank].dismissed = true;
+    run->ranks[rank].leaving = true;
     if (page)
         atomic_store(&page->leave, 1);
 }
@@ -226,6 +221,7 @@ bool uni__resize_dismiss(uni__run *run, int rank)
     if (rank == 0 || slot->away || members_without(run, rank) < run->trainer->min_workers ||
         !others_can(run, -1))
         return false;
+    slot->dismissed = true;
     ask_to_leave(run, rank);
     return true;
 }
@@ -276,6 +272,13 @@ static void let_in(uni__run *run, uint64_t now)
 
 /* ---- as many as are wanted ---- */
 
+/* A process that left may not have ended yet. */
+static bool can_start(const uni__run *run, const uni__worker *worker)
+{
+    return !uni__worker_is_live(worker) ||
+           (!run->request.program && worker->state == UNI__WORKER_GREETED);
+}
+
 static void approach(uni__run *run)
 {
     for (int i = run->num_workers - 1; i > 0; i--) {
@@ -286,8 +289,8 @@ static void approach(uni__run *run)
             uni__group_kill(run->group, i, SIGKILL);
         } else if (!wanted && !slot->away && !slot->leaving) {
             ask_to_leave(run, i);
-        } else if (wanted && slot->away && !slot->joining && !slot->dismissed) {
-            slot->quick_deaths = 0;
+        } else if (wanted && slot->away && !slot->joining && !slot->dismissed &&
+                   can_start(run, slot->worker)) {
             start_beside(run, i);
         }
     }
@@ -298,9 +301,11 @@ void uni__resize_to(uni__run *run, int workers)
     if (!uni__run_is_resizable(run))
         return;
     run->target = workers;
-    for (int i = 0; i < run->num_workers; i++)
-        if (!run->ranks[i].leaving)
-            run->ranks[i].dismissed = false;
+    for (int i = 0; i < run->num_workers; i++) {
+        run->ranks[i].dismissed = false; /* one that is on its way out comes back then */
+        if (run->ranks[i].away)
+            run->ranks[i].quick_deaths = 0;
+    }
     uni__run_describe(run, "running");
     uni__resize_look(run, uni__monotonic_ns());
 }
