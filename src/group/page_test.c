@@ -54,6 +54,28 @@ static void frames_come_in_order(void **state)
     uni__page_unmap(page);
 }
 
+/* The list of a group stays readable while the next one is written. */
+static void members_belong_to_their_group(void **state)
+{
+    uni__page *page = fresh();
+    uni__members few = { .count = 2, .ranks = { 1 | 1u << 5 } }, found;
+    uint32_t number;
+    uni__page_regroup(page, 1, NULL);
+    uni__page_members(page, &number, &found);
+    assert_int_equal(number, 1);
+    assert_true(uni__members_has(&found, 0) && uni__members_has(&found, 200));
+    few.ranks[3] = (uint64_t)1 << 63;
+    few.count++;
+    uni__page_regroup(page, 2, &few);
+    uni__page_members(page, &number, &found);
+    assert_int_equal(number, 2);
+    assert_int_equal(found.count, 3);
+    for (int rank = 0; rank < UNI__MOST_MEMBERS; rank++)
+        assert_int_equal(uni__members_has(&found, rank), rank == 0 || rank == 5 || rank == 255);
+    assert_int_equal(page->members[1].count, 0);
+    uni__page_unmap(page);
+}
+
 static void full_ring_refuses(void **state)
 {
     uni__page *page = fresh();
@@ -203,12 +225,11 @@ static void a_warm_worker_begins_anew(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(frames_come_in_order),
-                                        cmocka_unit_test(full_ring_refuses),
-                                        cmocka_unit_test(waking),
-                                        cmocka_unit_test(two_threads),
-                                        cmocka_unit_test(scribbled),
-                                        cmocka_unit_test(rings_of_fillers),
-                                        cmocka_unit_test(a_warm_worker_begins_anew) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frames_come_in_order), cmocka_unit_test(members_belong_to_their_group),
+        cmocka_unit_test(full_ring_refuses),    cmocka_unit_test(waking),
+        cmocka_unit_test(two_threads),          cmocka_unit_test(scribbled),
+        cmocka_unit_test(rings_of_fillers),     cmocka_unit_test(a_warm_worker_begins_anew)
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,6 +169,27 @@ static void rank_that_ended_is_not_waited_for(void **state)
     rig_free(&r);
 }
 
+/* A worker that left its group and joined again. */
+static void rank_that_is_back_is_waited_for(void **state)
+{
+    rig r = rig_new(state, 2);
+    add_report(r.writer, 1, 0, 1, 1);
+    MUST(uni__results_writer_rank_ended(r.writer, 1, err));
+    add_report(r.writer, 1, 0, 2, 2);
+    add_report(r.writer, 1, 1, 3, 30);
+    add_report(r.writer, 1, 0, 3, 3);
+    add_report(r.writer, 1, 0, 4, 4);
+    MUST(uni__results_writer_flush(r.writer, err));
+    expect(&r, 1, 1, 2, (double[]){ 1, NAN });
+    expect(&r, 1, 2, 2, (double[]){ 2, NAN });
+    expect(&r, 1, 3, 2, (double[]){ 3, 30 });
+    assert_int_equal(next_within(&r, 0), 0);
+    add_report(r.writer, 1, 1, 4, 40);
+    MUST(uni__results_writer_flush(r.writer, err));
+    expect(&r, 1, 4, 2, (double[]){ 4, 40 });
+    rig_free(&r);
+}
+
 /* The mark keeps its position between lines: what a rank reported before it ended is joined, even
  * if the follower reads both at once. */
 static void end_mark_keeps_its_place(void **state)
@@ -620,6 +641,7 @@ int main(void)
         TEST(doubles_survive),
         TEST(nonfinite_survives),
         TEST(rank_that_ended_is_not_waited_for),
+        TEST(rank_that_is_back_is_waited_for),
         TEST(end_mark_keeps_its_place),
         TEST(new_attempt_gives_up_old_joins),
         TEST(silent_rank_is_named_once),
