@@ -304,17 +304,6 @@ static int wait_for_group(uni_session *session, uint32_t after, uint32_t *number
     }
 }
 
-static int copy_slots(int **out, const uni_session *session, const uni__members *members,
-                      uni_error *err)
-{
-    meeting *it = new_meeting((uni_session *)session, 0, members);
-    *out = it ? malloc((size_t)it->size * sizeof **out) : NULL;
-    if (*out)
-        memcpy(*out, it->slots, (size_t)it->size * sizeof **out);
-    free(it);
-    return *out ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory to meet the other ranks");
-}
-
 int uni__session_meet(uni_comm **out, int **slots, uint32_t *number, uni_session *session,
                       uint32_t after, uni_error *err)
 {
@@ -332,7 +321,16 @@ int uni__session_meet(uni_comm **out, int **slots, uint32_t *number, uni_session
             return status;
         after = *number;
     }
+    const uni_comm_info *info = uni_comm_info_of(*out);
+    *slots = malloc((size_t)info->size * sizeof **slots);
+    if (!*slots) {
+        uni_comm_close(*out);
+        return uni_error_set(err, UNI_ENOMEM, "no memory to meet %d ranks", info->size);
+    }
+    for (int rank = 0, place = 0; place < info->size; rank++)
+        if (uni__members_has(&members, rank))
+            (*slots)[place++] = rank;
     if (members.count > 0)
-        session->size = session->local_size = (int)members.count;
-    return copy_slots(slots, session, &members, err);
+        session->size = session->local_size = info->size;
+    return 0;
 }

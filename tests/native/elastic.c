@@ -3,12 +3,10 @@
  * replaced: survivors keep their processes, and weights, losses, reports and files are those of a
  * run in which nothing happened, bit by bit.
  */
-#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <sys/mman.h>
 
 #include <unisono/native.h>
 
@@ -36,16 +34,6 @@ typedef struct shared {
     _Atomic int crash_rank; /* this rank exits at crash_step, `crashes` times; -1: none */
     _Atomic int crash_step, crashes;
 } shared;
-
-static shared *map_shared(const char *path)
-{
-    int fd = open(path, O_RDWR | O_CREAT, 0600);
-    if (fd < 0 || ftruncate(fd, sizeof(shared)) < 0)
-        return NULL;
-    void *memory = mmap(NULL, sizeof(shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    return memory == MAP_FAILED ? NULL : memory;
-}
 
 /* ---- a worker ---- */
 
@@ -121,7 +109,8 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
 {
     static float x[SAMPLES * FEATURES], y[SAMPLES];
     const uni_session_info *info = uni_session_info_of(session);
-    counter counts = { .all = map_shared(uni_dict_get_string(info->config, "shared", "")),
+    counter counts = { .all = scenario_map(uni_dict_get_string(info->config, "shared", ""),
+                                           sizeof(shared)),
                        .rank = info->world_rank };
     uni_strategy *strategy = NULL;
     uni_model *model = NULL;
@@ -209,7 +198,7 @@ static void prepare(trial *t)
     static int number;
     snprintf(t->path, sizeof t->path, "%s/shared_%d", scenario_storage(), number);
     snprintf(t->csv, sizeof t->csv, "%s/log_%d.csv", scenario_storage(), number++);
-    t->all = map_shared(t->path);
+    t->all = scenario_map(t->path, sizeof(shared));
     CHECK(t->all);
     atomic_store(&t->all->crash_rank, -1);
 }

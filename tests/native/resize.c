@@ -3,12 +3,10 @@
  * and join, at random moments. Survivors keep their processes, every sample is trained exactly once
  * an epoch, and weights and losses are, to rounding, those of a run in which nothing happened.
  */
-#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <sys/mman.h>
 
 #include <unisono/native.h>
 #include <unisono/nn_dataset.h>
@@ -34,16 +32,6 @@ typedef struct shared {
     _Atomic int64_t held_at; /* rank 0 makes no step after this one */
     _Atomic bool calm; /* nothing happens any more, and nothing is held */
 } shared;
-
-static shared *map_shared(const char *path)
-{
-    int fd = open(path, O_RDWR | O_CREAT, 0600);
-    if (fd < 0 || ftruncate(fd, sizeof(shared)) < 0)
-        return NULL;
-    void *memory = mmap(NULL, sizeof(shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    return memory == MAP_FAILED ? NULL : memory;
-}
 
 /* ---- a worker ---- */
 
@@ -124,7 +112,8 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
 {
     const uni_session_info *info = uni_session_info_of(session);
     const char *data = uni_dict_get_string(info->config, "data", "");
-    probe mine = { .all = map_shared(uni_dict_get_string(info->config, "shared", "")),
+    probe mine = { .all = scenario_map(uni_dict_get_string(info->config, "shared", ""),
+                                       sizeof(shared)),
                    .rank = info->world_rank };
     uni_strategy *strategy = NULL;
     uni_model *model = NULL;
@@ -219,7 +208,7 @@ static void prepare(trial *t)
 {
     static int number;
     snprintf(t->path, sizeof t->path, "%s/shared_%d", scenario_storage(), number++);
-    t->all = map_shared(t->path);
+    t->all = scenario_map(t->path, sizeof(shared));
     CHECK(t->all);
 }
 

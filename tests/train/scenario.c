@@ -5,7 +5,9 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdarg.h>
+#include <sys/mman.h>
 #include <time.h>
 
 static char storage[256];
@@ -33,6 +35,17 @@ void scenario_end(int code)
             fprintf(stderr, "%s is left\n", storage);
     }
     exit(code);
+}
+
+void *scenario_map(const char *path, size_t size)
+{
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    void *memory = MAP_FAILED;
+    if (fd >= 0 && ftruncate(fd, (off_t)size) == 0)
+        memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd >= 0)
+        close(fd);
+    return memory == MAP_FAILED ? NULL : memory;
 }
 
 double scenario_ms(void)

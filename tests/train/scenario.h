@@ -49,6 +49,8 @@ extern const uni_function functions[]; /* ends with a NULL name */
 
 void scenario_end(int code) __attribute__((noreturn)); /* removes the storage and exits */
 const char *scenario_storage(void); /* a fresh directory of this scenario */
+/* Memory that a driver and its workers share through a file; zero at first. NULL: it failed. */
+void *scenario_map(const char *path, size_t size);
 double scenario_ms(void); /* monotonic milliseconds */
 void scenario_sleep_ms(int milliseconds);
 uni_trainer *scenario_trainer(uni_program *program,
