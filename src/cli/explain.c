@@ -196,7 +196,13 @@ static bool is_event(const uni_value *event, const char *kind)
     return strcmp(uni_dict_get_string(event, "event", ""), kind) == 0;
 }
 
-/* Prints processes that were started again while the others continued (ranks that were replaced,
+/* A process ended, and the others continued. */
+static bool is_loss(const uni_value *event)
+{
+    return is_event(event, "member") || is_event(event, "replaced") || is_event(event, "lost");
+}
+
+/* Prints processes that ended or were started again while the others continued (ranks that were replaced,
  * parameter servers and their workers), one line each: how often, and the last cause. */
 static void print_members(const cli_terminal *terminal, uni_run *run)
 {
@@ -209,8 +215,7 @@ static void print_members(const cli_terminal *terminal, uni_run *run)
         int count = 0;
         for (size_t i = 0; i < uni_list_size(events); i++) {
             const uni_value *event = uni_list_get(events, i);
-            if ((!is_event(event, "member") && !is_event(event, "replaced")) ||
-                uni_dict_get_int(event, "rank", -1) != rank)
+            if (!is_loss(event) || uni_dict_get_int(event, "rank", -1) != rank)
                 continue;
             last = event;
             count++;
@@ -223,7 +228,11 @@ static void print_members(const cli_terminal *terminal, uni_run *run)
         snprintf(text, sizeof text, "%.40s, alone, %d time%s%s: %s",
                  uni_dict_get_string(last, "role", role), count, count == 1 ? "" : "s",
                  count == 1 ? "" : ", last", message);
-        fact(terminal, is_event(last, "member") ? "restarted" : "replaced", text);
+        fact(terminal,
+             is_event(last, "member") ? "restarted"
+             : is_event(last, "lost") ? "lost"
+                                      : "replaced",
+             text);
     }
 }
 
@@ -377,8 +386,7 @@ static uni_value *members_json(uni_run *run)
         return list;
     for (size_t i = 0; i < uni_list_size(events); i++) {
         const uni_value *event = uni_list_get(events, i);
-        if ((is_event(event, "member") || is_event(event, "replaced")) &&
-            uni_list_take(list, uni_value_copy(event)) < 0)
+        if (is_loss(event) && uni_list_take(list, uni_value_copy(event)) < 0)
             break;
     }
     return list;

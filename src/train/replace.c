@@ -67,9 +67,9 @@ void uni__replace_regroup(uni__run *run)
                           &run->attempt.members);
 }
 
-static void note(uni__run *run, int rank, const uni__cause *cause)
+void uni__replace_note(uni__run *run, const char *event, int rank, const uni__cause *cause)
 {
-    uni__run_note(run, "replaced",
+    uni__run_note(run, event,
                   UNI__DICT({ "rank", uni_value_int(rank) },
                             { "iteration", uni_value_int(run->ranks[rank].iteration) },
                             { "message", uni_value_string(cause->message) },
@@ -166,7 +166,7 @@ bool uni__replace_lost(uni__run *run, int rank, uni__cause *cause)
     run->budget.before = *cause;
     keep_cause(run, cause);
     slot->restarts++;
-    note(run, rank, cause);
+    uni__replace_note(run, "replaced", rank, cause);
     uni__run_tell(run, UNI_EVENT_FAILURE, rank, "%s", cause->message);
     uni__run_suspect(run, rank, false);
     uni_error err = { 0 };

@@ -188,6 +188,7 @@ bool uni__resize_lost(uni__run *run, int rank, uni__cause *cause)
     slot->dismissed = !again;
     remove_member(run, rank);
     uni__run_suspect(run, rank, false);
+    uni__replace_note(run, "lost", rank, cause);
     uni__run_tell(run, UNI_EVENT_FAILURE, rank, "%s", cause->message);
     uni__resize_tell(run, rank, again ? "was lost, and starts again" : "was lost");
     if (again && run->state == UNI__RUN_RUNNING)

@@ -248,6 +248,8 @@ bool uni__replace_failed(uni__run *run, uni__cause *cause);
 void uni__replace_returned(uni__run *run); /* a rank is done */
 void uni__replace_look(uni__run *run, uint64_t now); /* at every tick */
 
+/* Into the journal: a rank was lost, for that cause, and the others kept training. */
+void uni__replace_note(uni__run *run, const char *event, int rank, const uni__cause *cause);
 /* The ranks of the present group meet as a new one. */
 void uni__replace_regroup(uni__run *run);
 

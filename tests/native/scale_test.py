@@ -10,7 +10,7 @@ import unittest
 
 BUILD = os.environ["UNISONO_BUILD"]
 COMMAND = os.path.join(BUILD, "src/cli/unisono")
-PROGRAM = os.path.join(BUILD, "examples/engine/engine_digits_cnn")
+PROGRAM = os.path.join(BUILD, "examples/engine/engine_digits_mlp")
 PATIENCE_S = 60
 
 
@@ -76,6 +76,8 @@ class Scale(unittest.TestCase):
         self.assertEqual(self.description()["members"], 3)
         os.kill(self.pids()[2], signal.SIGTERM)
         self.wait_for(lambda: self.description()["members"] == 2, "the worker to leave")
+        os.kill(self.pids()[1], signal.SIGKILL)
+        self.wait_for(lambda: "killed by signal 9" in self.command("why", "digits").stdout, "the loss in why")
         self.assertEqual(self.command("stop", "digits").returncode, 0)
         self.run_process.wait()
         done = self.command("scale", "digits", "2")
