@@ -212,7 +212,7 @@ typedef enum uni_loss_kind {
     UNI_LOSS_HUBER, /* parameter: delta */
     UNI_LOSS_BINARY, /* parameter: label smoothing */
     UNI_LOSS_BINARY_LOGITS,
-    /* probabilities are normalised and clipped as in Keras; parameter: label smoothing */
+    /* probabilities are normalised; parameter: label smoothing */
     UNI_LOSS_CATEGORICAL,
     UNI_LOSS_CATEGORICAL_LOGITS,
     /* targets: class numbers, of prediction's shape without its last axis (or with a last axis of
@@ -225,7 +225,12 @@ typedef enum uni_loss_kind {
 } uni_loss_kind;
 /* prediction (batch, ..., n) -> (batch, ...). target of any number type. A class number out of
  * range is an error that names it and its sample. Both shapes must be equal but for the sparse
- * kinds: no broadcasting, so that (batch) against (batch, 1) is refused. */
+ * kinds: no broadcasting, so that (batch) against (batch, 1) is refused.
+ *
+ * As in Keras, BINARY, CATEGORICAL and SPARSE of a tensor that a sigmoid or softmax made (by any
+ * operation above) are computed from what it was applied to, and their gradient goes there without
+ * passing the prediction; so outputs of exactly 0 and 1 train, too. Other probabilities, also a
+ * softmax after a reshape, are clipped to [1e-7, 1 - 1e-7]. */
 UNI_API uni_tensor *uni_op_loss(uni_tape *tape, uni_loss_kind kind, uni_tensor *target,
                                 uni_tensor *prediction, float parameter);
 

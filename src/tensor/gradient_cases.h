@@ -394,6 +394,31 @@ static uni_tensor *loss_sparse_logits(uni_tape *tape, uni_tensor **in)
     return sparse(tape, UNI_LOSS_SPARSE_LOGITS, in[0]);
 }
 
+/* Losses that are computed from what the activation was applied to. */
+static uni_tensor *loss_sigmoid_binary(uni_tape *tape, uni_tensor **in)
+{
+    return loss_binary(tape, (uni_tensor *[]){ sigmoid(tape, in) });
+}
+
+static uni_tensor *loss_softmax_categorical(uni_tape *tape, uni_tensor **in)
+{
+    return loss_categorical(tape, (uni_tensor *[]){ softmax_last(tape, in) });
+}
+
+static uni_tensor *loss_softmax_sparse(uni_tape *tape, uni_tensor **in)
+{
+    return loss_sparse(tape, (uni_tensor *[]){ softmax_last(tape, in) });
+}
+
+/* The result of the activation has another use, too. */
+static uni_tensor *loss_softmax_twice(uni_tape *tape, uni_tensor **in)
+{
+    uni_tensor *y = softmax_last(tape, in);
+    return uni_op_add(
+        tape, loss_sparse(tape, &y),
+        uni_op_reduce(tape, UNI_REDUCE_SUM, uni_op_mul(tape, y, y), 1, (const int[]){ -1 }, false));
+}
+
 #define CASE(NAME, LOW, HIGH, ...)                                                                 \
     {                                                                                              \
         .name = #NAME, .build = NAME, .low = LOW, .high = HIGH, .shapes = { __VA_ARGS__ }          \
@@ -559,4 +584,9 @@ static gradient_case cases[] = {
     CASE(loss_kl, 0.3f, 0.9f, { 2, 4, 5 }),
     CASE(loss_sparse, 0.1f, 0.9f, { 3, 2, 4, 5 }),
     CASE(loss_sparse_logits, -2, 2, { 3, 2, 4, 11 }),
+    CASE(loss_sigmoid_binary, -3, 3, { 2, 4, 9 }),
+    CASE(loss_sigmoid_binary, -3, 3, { 2, 11, 1 }),
+    CASE(loss_softmax_categorical, -2, 2, { 2, 4, 11 }),
+    CASE(loss_softmax_sparse, -2, 2, { 3, 2, 4, 11 }),
+    CASE(loss_softmax_twice, -2, 2, { 3, 2, 4, 5 }),
 };

@@ -80,6 +80,9 @@ struct uni_tensor {
     bool needs_gradient, watched;
     /* data was allocated for this tensor, on the tape. */
     bool owned;
+    /* What a sigmoid or softmax was applied to, for uni_op_loss; NULL: not made by one. */
+    uni_tensor *logits;
+    bool is_sigmoid; /* of logits */
 };
 
 struct uni__node {
@@ -199,6 +202,9 @@ uni_tensor *uni__as_f32(uni_tape *tape, uni_tensor *x);
 const int64_t *uni__indices(uni_tape *tape, const char *operation, const uni_tensor *ids);
 /* True when the gradient of the activation can be computed from its result. */
 bool uni__activation_from_output(uni_activation kind);
+/* The same, and its argument need not be kept: dense and conv then apply the activation in place.
+ * A sigmoid keeps it, because cross-entropies are computed from it. */
+bool uni__activation_in_place(uni_activation kind);
 
 /* dy[rows, cols] *= f'(y) in place, dbias[cols] (+)= its column sums (NULL: not needed), on the
  * tape's threads. */

@@ -114,7 +114,7 @@ INLINE v8 loss_term(uni_loss_kind kind, v8 t, v8 p, float parameter)
     }
     case UNI_LOSS_BINARY_LOGITS:
         t = t * (1.0f - parameter) + 0.5f * parameter;
-        return max8(p, splat(0)) - p * t + log1p8(exp8(-abs8(p)));
+        return max8(p, splat(0)) - p * t + log1p8(exp_negative8(-abs8(p)));
     case UNI_LOSS_HINGE:
         return max8(splat(0), 1.0f - t * p);
     case UNI_LOSS_SQUARED_HINGE: {

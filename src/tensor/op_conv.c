@@ -189,7 +189,7 @@ uni_tensor *uni_op_conv(uni_tape *tape, uni_tensor *x, uni_tensor *kernel, uni_t
     UNI__TAPE_OPTIONS(uni_conv_options, options, activation, tape);
     if (!uni__check_f32(tape, "convolution", x) || !uni__check_f32(tape, "convolution", kernel))
         return NULL;
-    if (!uni__activation_from_output(options->activation)) {
+    if (!uni__activation_in_place(options->activation)) {
         uni_conv_options linear = *options;
         linear.activation = UNI_ACTIVATION_LINEAR;
         return uni_op_activation(tape, options->activation,

@@ -3,6 +3,10 @@
  * TensorFlow) does it, and the gradient for the prediction. Targets have no gradient. Called by the
  * tape's thread.
  *
+ * Cross-entropies of probabilities that a sigmoid or softmax made are computed from its argument,
+ * whichever of the two it was, and the gradient goes there directly: a probability that was rounded
+ * to 0 or 1 has neither a finite logarithm nor a slope. Others are clipped.
+ *
  *   prediction [rows, cols], target [rows, cols] or [rows] (sparse) -> out [rows]
  */
 #include <math.h>
@@ -18,6 +22,7 @@ typedef struct payload {
     const float *target; /* [rows, cols], not for sparse */
     const int64_t *classes; /* [rows], sparse */
     float *saved; /* log-softmax of the logits kinds */
+    const float *sigmoid; /* [rows, cols], of the logits of UNI_LOSS_BINARY_LOGITS; NULL: unknown */
 } payload;
 
 static bool is_sparse(uni_loss_kind kind)
@@ -28,6 +33,31 @@ static bool is_sparse(uni_loss_kind kind)
 static bool is_categorical(uni_loss_kind kind)
 {
     return kind == UNI_LOSS_CATEGORICAL || kind == UNI_LOSS_CATEGORICAL_LOGITS;
+}
+
+/* The kind that computes the same from logits; the kind itself if there is none. */
+static uni_loss_kind of_logits(uni_loss_kind kind)
+{
+    switch (kind) {
+    case UNI_LOSS_BINARY:
+        return UNI_LOSS_BINARY_LOGITS;
+    case UNI_LOSS_CATEGORICAL:
+        return UNI_LOSS_CATEGORICAL_LOGITS;
+    case UNI_LOSS_SPARSE:
+        return UNI_LOSS_SPARSE_LOGITS;
+    default:
+        return kind;
+    }
+}
+
+const uni_tensor *uni__tensor_logits(const uni_tensor *tensor)
+{
+    return tensor->logits && tensor->logits->data ? tensor->logits : NULL;
+}
+
+void uni__tensor_set_logits(uni_tensor *tensor, uni_tensor *logits)
+{
+    tensor->logits = logits;
 }
 
 static float clipped(float p)
@@ -148,6 +178,25 @@ static void class_backward(uni_tape *tape, const payload *l, const float *p, con
     }
 }
 
+/* sigmoid - t is half the slope of the squared error. Spares the exponentials. */
+static bool sigmoid_backward(uni_tape *tape, const payload *l, const float *dout, float *dp)
+{
+    size_t n = l->rows * l->cols;
+    float *half = uni__scratch_floats(tape, l->rows);
+    float *smooth = l->parameter != 0 ? uni__scratch_floats(tape, n) : NULL;
+    if (tape->error.code)
+        return false;
+    tape->kernels->scale(dout, half, l->rows, 0.5f, 0);
+    if (smooth)
+        tape->kernels->scale(l->target, smooth, n, 1 - l->parameter, 0.5f * l->parameter);
+    tape->kernels->pointwise_loss_backward(UNI_LOSS_MSE, smooth ? smooth : l->target, l->sigmoid,
+                                           half, dp, l->rows, l->cols, 0);
+    uni__release_floats(tape, half, l->rows);
+    if (smooth)
+        uni__release_floats(tape, smooth, n);
+    return true;
+}
+
 static void backward(uni_tape *tape, uni__node *node)
 {
     const payload *l = (const payload *)node->payload;
@@ -158,7 +207,7 @@ static void backward(uni_tape *tape, uni__node *node)
     double begin = uni__clock_begin(tape);
     if (is_sparse(l->kind) || is_categorical(l->kind))
         class_backward(tape, l, f32(prediction), node->out->gradient, dp);
-    else
+    else if (!l->sigmoid || !sigmoid_backward(tape, l, node->out->gradient, dp))
         tape->kernels->pointwise_loss_backward(l->kind, l->target, f32(prediction),
                                                node->out->gradient, dp, l->rows, l->cols,
                                                l->parameter);
@@ -245,6 +294,12 @@ uni_tensor *uni_op_loss(uni_tape *tape, uni_loss_kind kind, uni_tensor *target,
 {
     if (!target || !uni__check_f32(tape, "loss", prediction))
         return NULL;
+    const uni_tensor *made = NULL;
+    if (prediction->logits && of_logits(kind) != kind) {
+        kind = of_logits(kind);
+        made = prediction;
+        prediction = prediction->logits;
+    }
     if (prediction->ndim < 1 || (prediction->ndim == 1 && target->ndim <= 1))
         return uni_tape_fail(
             tape, UNI_ESHAPE,
@@ -252,7 +307,8 @@ uni_tensor *uni_op_loss(uni_tape *tape, uni_loss_kind kind, uni_tensor *target,
             uni__shape(tape, prediction));
     payload l = { .kind = kind,
                   .cols = (size_t)prediction->shape[prediction->ndim - 1],
-                  .parameter = parameter };
+                  .parameter = parameter,
+                  .sigmoid = made && made->is_sigmoid ? f32(made) : NULL };
     l.rows = (size_t)uni__shape_span(prediction->shape, 0, prediction->ndim - 1);
     if (l.cols == 0)
         return uni_tape_fail(tape, UNI_ESHAPE, "loss: predictions of shape %s have no classes",

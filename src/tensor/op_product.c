@@ -213,7 +213,7 @@ static bool check_dense(uni_tape *tape, const uni_tensor *x, const uni_tensor *k
 uni_tensor *uni_op_dense(uni_tape *tape, uni_tensor *x, uni_tensor *kernel, uni_tensor *bias,
                          uni_activation activation)
 {
-    if (!uni__activation_from_output(activation))
+    if (!uni__activation_in_place(activation))
         return uni_op_activation(tape, activation,
                                  uni_op_dense(tape, x, kernel, bias, UNI_ACTIVATION_LINEAR), 0);
     if (!check_dense(tape, x, kernel, bias))

@@ -59,8 +59,11 @@ static uni_tensor *softmax(uni_tape *tape, uni_tensor *x, int axis, bool log)
             order[i] = i;
         order[at] = x->ndim - 1;
         order[x->ndim - 1] = at;
-        return uni_op_transpose(tape, softmax(tape, uni_op_transpose(tape, x, order), -1, log),
-                                order);
+        uni_tensor *back =
+            uni_op_transpose(tape, softmax(tape, uni_op_transpose(tape, x, order), -1, log), order);
+        if (back && !log)
+            back->logits = x;
+        return back;
     }
     uni_tensor *out = uni__new_like(tape, x);
     if (!out)
@@ -71,6 +74,7 @@ static uni_tensor *softmax(uni_tape *tape, uni_tensor *x, int axis, bool log)
     if (x->count)
         uni__for(tape, x->count / cols, 1, (double)cols, run, &t);
     uni__clock_end(tape, name, begin, 0);
+    out->logits = log ? NULL : x;
     payload *data = uni__tape_record(tape, name, out, 1, &x, backward, sizeof *data);
     if (data)
         data->log = log;

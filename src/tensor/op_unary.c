@@ -105,6 +105,11 @@ bool uni__activation_from_output(uni_activation kind)
     }
 }
 
+bool uni__activation_in_place(uni_activation kind)
+{
+    return kind != UNI_ACTIVATION_SIGMOID && uni__activation_from_output(kind);
+}
+
 static void activation_run(void *context, size_t begin, size_t end)
 {
     const task *t = context;
@@ -148,6 +153,8 @@ uni_tensor *uni_op_activation(uni_tape *tape, uni_activation kind, uni_tensor *x
     double begin = uni__clock_begin(tape);
     uni__for(tape, x->count, GRAIN, 1.0, activation_run, &t);
     uni__clock_end(tape, "activation", begin, 0);
+    out->is_sigmoid = kind == UNI_ACTIVATION_SIGMOID;
+    out->logits = out->is_sigmoid ? x : NULL;
     payload *data = uni__tape_record(tape, "activation backward", out, 1, &x, activation_backward,
                                      sizeof *data);
     if (data)

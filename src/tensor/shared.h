@@ -55,6 +55,11 @@ UNI__SHARED void uni__tape_profile(uni_tape *tape, bool on); /* clears */
 UNI__SHARED size_t uni__tape_profile_read(const uni_tape *tape, uni__profile_entry *entries,
                                           size_t max);
 size_t uni__tape_bytes(const uni_tape *tape); /* memory that the tape holds */
+/* What the sigmoid or softmax that made the tensor was applied to; NULL when neither made it, or
+ * when the backward pass has released it. */
+UNI__SHARED const uni_tensor *uni__tensor_logits(const uni_tensor *tensor);
+/* Says so of a copy. Both are of one tape and one shape. */
+UNI__SHARED void uni__tensor_set_logits(uni_tensor *tensor, uni_tensor *logits);
 /* "(64, 128)" into out, always terminated; returns out. */
 #define UNI__SHAPE_TEXT_SIZE 160
 const char *uni__shape_text(char out[UNI__SHAPE_TEXT_SIZE], int ndim, const int64_t *shape);

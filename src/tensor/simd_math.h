@@ -129,15 +129,9 @@ INLINE v8 exp8(v8 x)
     return pick(x != x, x, y);
 }
 
-INLINE v8 log8(v8 x)
+/* log((1 + m) 2^e) for 1 + m from sqrt(1/2) to sqrt(2) */
+INLINE v8 log_parts(v8 m, v8 e)
 {
-    v8 t = pick(x < 1.17549435e-38f, splat(1.17549435e-38f), x);
-    i8 bits = (i8)t;
-    v8 e = __builtin_convertvector((bits >> 23) - 126, v8);
-    v8 m = (v8)((bits & 0x007fffff) | 0x3f000000); /* [0.5, 1) */
-    i8 small = m < 0.707106781186547524f;
-    e = pick(small, e - 1.0f, e);
-    m = pick(small, m + m, m) - 1.0f;
     v8 p = splat(7.0376836292e-2f);
     p = p * m + -1.1514610310e-1f;
     p = p * m + 1.1676998740e-1f;
@@ -149,18 +143,29 @@ INLINE v8 log8(v8 x)
     p = p * m + 3.3333331174e-1f;
     v8 square = m * m;
     v8 y = m * square * p + e * -2.12194440e-4f - 0.5f * square;
-    y = m + y + e * 0.693359375f;
+    return m + y + e * 0.693359375f;
+}
+
+INLINE v8 log8(v8 x)
+{
+    v8 t = pick(x < 1.17549435e-38f, splat(1.17549435e-38f), x);
+    i8 bits = (i8)t;
+    v8 e = __builtin_convertvector((bits >> 23) - 126, v8);
+    v8 m = (v8)((bits & 0x007fffff) | 0x3f000000); /* [0.5, 1) */
+    i8 small = m < 0.707106781186547524f;
+    e = pick(small, e - 1.0f, e);
+    m = pick(small, m + m, m) - 1.0f;
+    v8 y = log_parts(m, e);
     y = pick(x == 0, splat(-__builtin_inff()), y);
     y = pick(x == __builtin_inff(), x, y);
     return pick((x < 0) | (x != x), splat(__builtin_nanf("")), y);
 }
 
-/* log(1 + z) for z in [0, 1], accurate for tiny z. */
+/* log(1 + z) for z in [0, 1], accurate for tiny z: 1 + z is never rounded. NaN stays NaN. */
 INLINE v8 log1p8(v8 z)
 {
-    v8 u = z + 1.0f;
-    v8 d = u - 1.0f;
-    return pick(d == 0, z, log8(u) * (z / pick(d == 0, splat(1), d)));
+    i8 small = z < 0.414213562373095049f;
+    return log_parts(pick(small, z, 0.5f * z - 0.5f), pick(small, splat(0), splat(1)));
 }
 
 INLINE v8 sigmoid8(v8 x)
