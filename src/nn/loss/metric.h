@@ -52,6 +52,7 @@ typedef struct uni__rows {
     const void *target, *weights;
     int weights_ndim;
     int64_t weights_dims[UNI_TENSOR_MAX_DIMS];
+    bool logits; /* cross-entropies: prediction has logits */
     bool zero_one; /* hinge: all targets are 0 or 1 and mean -1 and 1 */
 } uni__rows;
 

@@ -95,7 +95,7 @@ static double binary_crossentropy(const uni_metric *metric, const uni__rows *row
     for (size_t i = row * rows->cols; i < (row + 1) * rows->cols; i++) {
         double t = uni__rows_target(rows, i) * (1 - smoothing) + 0.5 * smoothing,
                x = (double)rows->prediction[i];
-        if (metric->settings.from_logits)
+        if (rows->logits)
             sum += fmax(x, 0) - x * t + log1p(exp(-fabs(x)));
         else
             sum -= t * log(clip(x)) + (1 - t) * log(1 - clip(x));
@@ -119,13 +119,12 @@ static double categorical_crossentropy(const uni_metric *metric, const uni__rows
     double total = 0, smoothing = (double)metric->settings.label_smoothing, sum = 0;
     for (size_t i = 0; i < rows->cols; i++)
         sum += (double)x[i];
-    double normaliser = metric->settings.from_logits ? log_sum_exp(x, rows->cols) : 0;
+    double normaliser = rows->logits ? log_sum_exp(x, rows->cols) : 0;
     for (size_t i = 0; i < rows->cols; i++) {
         double t = uni__rows_target(rows, row * rows->cols + i) * (1 - smoothing) +
                    smoothing / (double)rows->cols;
         if (t != 0)
-            total -= t * (metric->settings.from_logits ? (double)x[i] - normaliser
-                                                       : log(clip((double)x[i] / sum)));
+            total -= t * (rows->logits ? (double)x[i] - normaliser : log(clip((double)x[i] / sum)));
     }
     return total;
 }
@@ -137,7 +136,7 @@ static double sparse_crossentropy(const uni_metric *metric, const uni__rows *row
     /* The loss of the same step names the label. */
     if (!(label >= 0 && label < (double)rows->cols))
         return NAN;
-    if (metric->settings.from_logits)
+    if (rows->logits)
         return log_sum_exp(x, rows->cols) - (double)x[(size_t)label];
     for (size_t i = 0; i < rows->cols; i++)
         sum += clip((double)x[i]);
@@ -208,6 +207,23 @@ static int check_classes(const uni_metric *metric, uni__row_value row_value,
     return 0;
 }
 
+/* As in the loss: probabilities that a sigmoid or softmax made are not clipped, but computed again
+ * from what it was applied to. */
+static void find_logits(uni__rows *rows, const uni_metric *metric, uni__row_value row_value,
+                        const uni_tensor *prediction)
+{
+    const uni_tensor *logits = NULL;
+    rows->logits = metric->settings.from_logits;
+    if (!rows->logits &&
+        (row_value == binary_crossentropy || row_value == categorical_crossentropy ||
+         row_value == sparse_crossentropy))
+        logits = uni__tensor_logits(prediction);
+    if (logits == NULL)
+        return;
+    rows->logits = true;
+    rows->prediction = uni_tensor_data(logits);
+}
+
 static int add_rows(uni_metric *metric, uni__row_value row_value, enum uni__metric_layout layout,
                     const uni_tensor *target, const uni_tensor *prediction,
                     const uni_tensor *weights, uni_error *err)
@@ -215,6 +231,7 @@ static int add_rows(uni_metric *metric, uni__row_value row_value, enum uni__metr
     uni__rows rows;
     UNI_TRY(check_classes(metric, row_value, prediction, err));
     UNI_TRY(uni__rows_open(&rows, metric, layout, target, prediction, weights, err));
+    find_logits(&rows, metric, row_value, prediction);
     if (row_value == hinge || row_value == squared_hinge) {
         rows.zero_one = true;
         for (size_t i = 0; rows.zero_one && i < rows.rows * rows.cols; i++) {

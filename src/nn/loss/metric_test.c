@@ -384,6 +384,47 @@ static void test_kinds(void **state)
     }
 }
 
+/* The metric of a saturated output is the loss's, not what is left of it after clipping. */
+static void test_saturated_outputs(void **state)
+{
+    static const float logits[] = { 300, -200, 0, -150, 250, -100 };
+    static const int64_t ids[] = { 1, 1 };
+    static const float one_hot[] = { 0, 1, 0, 0, 1, 0 };
+    static const struct {
+        const char *name;
+        bool sparse, sigmoid, reshape;
+        double want;
+    } cases[] = {
+        { "sparse_categorical_crossentropy", true, false, false, 250 },
+        { "categorical_crossentropy", false, false, false, 250 },
+        { "crossentropy", true, false, false, 250 },
+        { "binary_crossentropy", false, true, false, 83.4488578635 }, /* (500 + log(2)) / 6 */
+        { "sparse_categorical_crossentropy", true, false, true, 8.0590478752 }, /* clipped */
+        { "mean_absolute_error", false, false, false, 1.0 / 3 }, /* of the probabilities */
+    };
+    const int64_t shape[] = { 2, 3 };
+    uni_tape *tape = NULL;
+    assert_int_equal(uni_tape_new(&tape, NULL, NULL), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uni_metric *metric = NULL;
+        uni_tape_begin(tape, NULL);
+        uni_tensor *x = uni_tape_input(tape, UNI_F32, 2, shape, logits);
+        uni_tensor *y = cases[i].sigmoid ? uni_op_activation(tape, UNI_ACTIVATION_SIGMOID, x, 0)
+                                         : uni_op_softmax(tape, x, -1);
+        if (cases[i].reshape)
+            y = uni_op_reshape(tape, y, 2, shape);
+        uni_tensor *target = cases[i].sparse ? uni_tape_input(tape, UNI_I64, 1, shape, ids)
+                                             : uni_tape_input(tape, UNI_F32, 2, shape, one_hot);
+        assert_int_equal(uni_metric_new(&metric, cases[i].name, NULL, NULL), 0);
+        assert_int_equal(uni_metric_update(metric, target, y, NULL, NULL), 0);
+        if (fabs(uni_metric_result(metric) - cases[i].want) > 1e-6)
+            fail_msg("%s of saturated outputs is %.9g, not %.9g", cases[i].name,
+                     uni_metric_result(metric), cases[i].want);
+        uni_metric_free(metric);
+    }
+    uni_tape_free(tape);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -393,6 +434,7 @@ int main(void)
         cmocka_unit_test(test_accuracy_by_shapes),
         cmocka_unit_test(test_weights_of_images),
         cmocka_unit_test(test_values_and_own),
+        cmocka_unit_test(test_saturated_outputs),
         cmocka_unit_test(test_configs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
