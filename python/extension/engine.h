@@ -162,6 +162,7 @@ struct engine_tensor {
     engine_tape *tape;
     engine_tensor *next, **link;
     uni_array *array; /* its own copy or view; NULL while it is only on the tape */
+    uni_array *logits; /* with array: what a sigmoid or softmax made it of; NULL: not known */
     PyObject *strings; /* text instead of numbers */
     PyObject *gradients; /* the engine_gradients that the array is a view of */
     const uni_parameter *parameter; /* ... of this parameter */
@@ -176,6 +177,8 @@ PyObject *engine_tensor_link(engine_tape *tape, uni_tensor *raw);
 void engine_tensor_unlink(engine_tensor *self);
 /* Copies its numbers into an array of its own; 0, or -1. */
 int engine_tensor_own(engine_tensor *self);
+/* The same, including its logits: all that it needs to leave its tape. */
+int engine_tensor_own_all(engine_tensor *self);
 engine_gradients *engine_gradients_new(engine_state *state, PyObject *model);
 /* The gradient of one parameter: a view. */
 PyObject *engine_gradient_of(engine_state *state, engine_gradients *self, uni_parameter *parameter);

@@ -44,7 +44,7 @@ int engine_tape_let_go(PyObject *tape)
     int status = 0;
     for (engine_tensor *tensor = self->first, *next; tensor; tensor = next) {
         next = tensor->next;
-        if (engine_tensor_own(tensor) < 0)
+        if (engine_tensor_own_all(tensor) < 0)
             status = -1;
         tensor->raw = NULL;
         tensor->tape = NULL;
@@ -224,16 +224,26 @@ static uni_tensor *input(engine_tape *self, uni_dtype dtype, int ndim, const int
     return raw;
 }
 
+static uni_tensor *input_array(engine_tape *self, const uni_array *array, PyObject *keeper)
+{
+    return input(self, uni_array_dtype(array), uni_array_ndim(array), uni_array_shape(array),
+                 uni_array_data(array), keeper);
+}
+
 static uni_tensor *from_tensor(engine_tape *self, engine_tensor *tensor)
 {
     if (tensor->tape == self && tensor->raw)
         return tensor->raw;
-    if (engine_tensor_own(tensor) < 0)
+    if (engine_tensor_own_all(tensor) < 0)
         return NULL;
     if (tensor->strings)
         return engine_tensor_arg((PyObject *)self, tensor->strings);
-    return input(self, uni_array_dtype(tensor->array), uni_array_ndim(tensor->array),
-                 uni_array_shape(tensor->array), uni_array_data(tensor->array), (PyObject *)tensor);
+    uni_tensor *raw = input_array(self, tensor->array, (PyObject *)tensor);
+    uni_tensor *logits =
+        raw && tensor->logits ? input_array(self, tensor->logits, (PyObject *)tensor) : NULL;
+    if (logits)
+        uni__tensor_set_logits(raw, logits);
+    return tensor->logits && !logits ? NULL : raw;
 }
 
 /* Its owner goes into held: a memoryview that holds the buffer, or the Strings. */

@@ -11,6 +11,7 @@
  * then allocates another.
  */
 #include "engine.h"
+#include "tensor/shared.h"
 
 /* ---- tensors ---- */
 
@@ -85,6 +86,19 @@ int engine_tensor_own(engine_tensor *self)
     return 0;
 }
 
+int engine_tensor_own_all(engine_tensor *self)
+{
+    uni_error err = { 0 };
+    const uni_tensor *logits = self->raw && !self->logits ? uni__tensor_logits(self->raw) : NULL;
+    if (engine_tensor_own(self) < 0)
+        return -1;
+    if (logits && uni_tensor_to_array(&self->logits, logits, &err) < 0) {
+        engine_raise(engine_state_of((PyObject *)self), &err);
+        return -1;
+    }
+    return 0;
+}
+
 uni_array *engine_tensor_array(PyObject *tensor)
 {
     engine_tensor *self = (engine_tensor *)tensor;
@@ -120,6 +134,7 @@ static void tensor_dealloc(PyObject *object)
     engine_tensor *self = (engine_tensor *)object;
     engine_tensor_unlink(self);
     uni_array_unref(self->array);
+    uni_array_unref(self->logits);
     Py_XDECREF(self->strings);
     if (self->gradients)
         ((engine_gradients *)self->gradients)->views--;

@@ -42,12 +42,15 @@ def make_fit(r):
         losses, metrics = list(FUNCTIONS), metrics + list(FUNCTIONS)
         data = {key: value for key, value in data.items() if key not in ("sample_weight", "class_weight")}
     samples, batch_size = r.choice([(8, 4), (8, 5), (10, 8), (10, 4), (40, 16), (40, 32)])
-    return dict(task=task, loss=r.choice(losses), metrics=r.sample(metrics, r.randint(0, 2)), weighted=[] if "own_root" in metrics else r.sample(metrics, r.choice([0, 0, 1])),
+    case = dict(task=task, loss=r.choice(losses), metrics=r.sample(metrics, r.randint(0, 2)), weighted=[] if "own_root" in metrics else r.sample(metrics, r.choice([0, 0, 1])),
                 samples=samples, batch_size=batch_size, epochs=r.choice([0, 1, 2, 3, 3]), hidden=r.choice([0, 3]), extras=r.sample(
                     ["BatchNormalization", "LayerNormalization", "l2", "activity", "frozen", "softmax_layer", "centre"], r.choice([0, 0, 1, 2])), data=data,
                 callbacks=[make_callback(r, (data.get("validation_split") or data.get("validation_data")) and data.get("validation_freq") != 2) for _ in range(r.choice([0, 0, 1, 2]))], input=r.choice(["float32", "float64", "list", "int32"]),
                 functional=r.random() < 0.3, own=r.random() < 0.15, batches=r.choice(["fit", "fit", "fit", "train_on_batch"]), loss_weights=r.choice([None, None, [0.5], [0]]),
                 needs=["task", "loss", "samples", "batch_size", "epochs", "optimizer", "schedule", "schedule_config", "input", "hidden", "batches"], **make_optimizer_config(r))
+    if "crossentropy" in case["loss"].lower():  # pixels that nobody scaled: outputs of exactly 0 and 1
+        case["scale"] = r.choice([1, 1, 255])
+    return case
 
 
 def centre_of(keras):
@@ -112,7 +115,7 @@ def model_of(keras, case):
 
 def data_of(case, seed, samples):
     random = np.random.RandomState(seed % 2**32)
-    x = random.uniform(-1, 1, (samples, 4))
+    x = random.uniform(-1, 1, (samples, 4)) * case.get("scale", 1)
     if case["input"] == "int32":
         x = (x * 3).astype("int32")
     y = {"regression": lambda: x.sum(axis=1, keepdims=True) / 2, "binary": lambda: (x.sum(axis=1, keepdims=True) > 0).astype("float32"),

@@ -26,6 +26,27 @@ class Tape(unittest.TestCase):
         keras.optimizers.SGD(0.1).apply_gradients([(gw, w), (gb, b)])
         np.testing.assert_allclose(b.numpy(), [0.5 - 0.2 * error.mean()], rtol=1e-5)
 
+    def test_saturated_outputs(self):
+        """Losses and metrics know the logits of a prediction, on its tape and after it."""
+        logits = np.array([[300, -200, 0], [-150, 250, -100]], np.float32)
+        names, two = ("CategoricalCrossentropy", "SparseCategoricalCrossentropy", "BinaryCrossentropy"), (500 + np.log(2)) / 6
+        for name, activation, want in zip(names, ("softmax", "softmax", "sigmoid"), (250, 250, two)):
+            model = keras.Sequential([keras.Input((3,)), L.Dense(3, activation=activation, use_bias=False)])
+            model.set_weights([np.eye(3, dtype=np.float32)])
+            y = np.array([1, 1]) if name[0] == "S" else np.array([[0, 1, 0], [0, 1, 0]], np.float32)
+            loss, metric = getattr(keras.losses, name)(), getattr(keras.metrics, name)()
+            with tf.GradientTape() as tape:
+                p = model(logits)
+                value = loss(y, p)
+            (gradient,) = tape.gradient(value, model.trainable_variables)
+            slope = np.array([[1, -1, 0], [0, 0, 0]]) / 2 if name[0] != "B" else np.array([[1, -1, 0.5], [0, 0, 0]]) / 6
+            np.testing.assert_allclose(gradient.numpy(), logits.T @ slope, rtol=1e-5, atol=1e-3)
+            model(logits * 0)  # the step of p is gone
+            metric.update_state(y, p)
+            for got in (value, loss(y, p), loss(y, model(logits)), metric.result()):
+                self.assertAlmostEqual(float(got), want, 3)
+            self.assertLess(float(loss(y, p.numpy())), 17)  # of numbers nothing is known but the numbers
+
     def test_operators(self):
         a = tf.constant([[1.0, 2.0], [3.0, 4.0]])
         np.testing.assert_allclose(((a + 1) * 2 - a / 2 @ a ** 2).numpy(), (a.numpy() + 1) * 2 - a.numpy() / 2 @ a.numpy() ** 2)

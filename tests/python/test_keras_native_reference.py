@@ -62,5 +62,52 @@ class AgainstKeras(unittest.TestCase):
         self.compare(build_sequence, draw.integers(0, 30, (24, 7)), draw.integers(0, 5, 24))
 
 
+class Saturated(unittest.TestCase):
+    """Outputs of exactly 0 and 1, as unscaled pixels give them: Keras computes cross-entropies from what the sigmoid or softmax was applied to."""
+
+    def setUp(self):
+        draw = np.random.default_rng(3)
+        self.x = draw.integers(0, 256, (48, 6)).astype(np.float32)
+        self.classes = draw.integers(0, 3, 48)
+        self.targets = {"sparse_categorical_crossentropy": self.classes, "categorical_crossentropy": np.eye(3, dtype=np.float32)[self.classes],
+                        "binary_crossentropy": (self.classes > 0).astype(np.float32)[:, None]}
+        self.weights = [draw.normal(size=shape).astype(np.float32) for shape in ((6, 8), (8,), (8, 3), (3,))]
+
+    def outputs(self, k, loss):
+        """The forms of an output layer; the last one hides the logits from Keras, too."""
+        count, name = (1, "sigmoid") if loss == "binary_crossentropy" else (3, "softmax")
+        layers = k.layers
+        return [lambda: [layers.Dense(count, activation=name)], lambda: [layers.Dense(count), layers.Activation(name)],
+                lambda: [layers.Dense(count, activation=name), layers.Dropout(0.5), layers.Activation("linear")],
+                lambda: [layers.Dense(count, activation="sigmoid" if count > 1 else "softmax")],
+                lambda: [layers.Dense(count, activation=name), layers.Reshape((count,))]]
+
+    def run_one(self, k, loss, form, **options):
+        model = k.Sequential([k.Input((6,)), k.layers.Dense(8, activation="relu")] + self.outputs(k, loss)[form]())
+        count = 1 if loss == "binary_crossentropy" else 3
+        model.set_weights(self.weights[:2] + [self.weights[2][:, :count], self.weights[3][:count]])
+        cls = getattr(k.losses, "".join(part.title() for part in loss.split("_")))
+        model.compile(optimizer=k.optimizers.SGD(1e-5), loss=cls(**options), metrics=["accuracy", loss])
+        y = self.targets[loss]
+        out = [model.evaluate(self.x, y, verbose=0)]
+        if form != 2:  # dropout draws other numbers
+            history = model.fit(self.x, y, batch_size=16, epochs=2, shuffle=False, verbose=0).history
+            out += [history["loss"], history["accuracy"], history[loss], model.evaluate(self.x, y, verbose=0)]
+        return out, model.get_weights()
+
+    def test_two_epochs(self):
+        for loss in self.targets:
+            for form in range(5):
+                for options in [{}] + ([{"label_smoothing": 0.2}] if loss[0] != "s" and form == 0 else []):
+                    with self.subTest(loss=loss, form=form, **options):
+                        theirs, ours = (self.run_one(k, loss, form, **options) for k in (real, keras))
+                        if form < 4 and not (form == 3 and loss[0] == "b"):  # a softmax of one is 1, and its logit may be near
+                            self.assertGreater(theirs[0][0][0], 17, "this does not saturate")
+                        for a, b in zip(ours[0], theirs[0]):
+                            np.testing.assert_allclose(a, b, rtol=1e-4)
+                        for a, b in zip(ours[1], theirs[1]):
+                            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+
+
 if __name__ == "__main__":
     support.main()
