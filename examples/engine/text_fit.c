@@ -8,6 +8,7 @@
  * validation accuracy of at least 83 % (Keras on the same texts: see README.md).
  */
 #include <stdio.h>
+#include <string.h>
 #include "text_data.h"
 
 enum { BATCH_SIZE_PER_REPLICA = 64 };
@@ -31,13 +32,24 @@ static int compile(uni_model *model, uni_error *err)
                              err);
 }
 
+/* The name that follows `last` in the alphabet; logs->count: there is none. */
+static size_t next_name(const uni_logs *logs, const char *last)
+{
+    size_t next = logs->count;
+    for (size_t i = 0; i < logs->count; i++)
+        if (strcmp(logs->names[i], last) > 0 &&
+            (next == logs->count || strcmp(logs->names[i], logs->names[next]) < 0))
+            next = i;
+    return next;
+}
+
 /* A callback of one's own: what tfdocs' EpochDots prints, a dot an epoch and every hundred epochs a
  * line with all values. */
 static int print_dots(void *self, uni_model *model, int epoch, const uni_logs *logs, uni_error *err)
 {
     if (epoch % 100 == 0) {
         printf("\nEpoch: %d, ", epoch);
-        for (size_t i = 0; i < logs->count; i++)
+        for (size_t i = next_name(logs, ""); i < logs->count; i = next_name(logs, logs->names[i]))
             printf("%s:%0.4f,  ", logs->names[i], logs->values[i]);
         putchar('\n');
     }

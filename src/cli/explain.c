@@ -202,8 +202,9 @@ static bool is_loss(const uni_value *event)
     return is_event(event, "member") || is_event(event, "replaced") || is_event(event, "lost");
 }
 
-/* Prints processes that ended or were started again while the others continued (ranks that were replaced,
- * parameter servers and their workers), one line each: how often, and the last cause. */
+/* Prints processes that ended or were started again while the others continued (ranks that were
+ * lost or replaced, parameter servers and their workers), one line each: how often, and the last
+ * cause. */
 static void print_members(const cli_terminal *terminal, uni_run *run)
 {
     const uni_value *events = NULL;

@@ -40,10 +40,11 @@ static int wait_for_workers(uni_run **run, int workers, double timeout, uni_erro
         if (uni__monotonic_ns() > deadline) {
             char text[CLI_SHORT];
             return uni_error_set(err, UNI_ETIMEOUT,
-                                 "%s still has %lld workers after %s: the number changes only "
-                                 "while the engine's fit trains under multi_worker; `unisono show "
-                                 "%s` says what the run does",
-                                 id, (long long)members_of(*run), cli_duration(timeout, text), id);
+                                 "after %s %s has %lld of %d workers: their number changes only "
+                                 "while the engine's fit trains under multi_worker, without "
+                                 "clipping by norm or accumulation. The run keeps the request",
+                                 cli_duration(timeout, text), id, (long long)members_of(*run),
+                                 workers);
         }
         nanosleep(&(struct timespec){ .tv_nsec = 20 * 1000000 }, NULL);
         uni_run *again = NULL;
@@ -88,7 +89,7 @@ static int call_scale(cli_context *context, const cli_parsed *parsed)
 }
 
 static const cli_example scale_examples[] = {
-    { "unisono run --workers 1:4 -n 2 -- ./train", "begins with two workers" },
+    { "unisono run --workers 1:4 -n 2 --name digits -- ./train", "begins with two workers" },
     { "unisono scale digits 4", "two more join; those that are there keep training" },
     { NULL, NULL },
 };

@@ -46,6 +46,15 @@ int uni__run_workers(const uni__run *run)
     return run->attempt.members.count > 0 ? (int)run->attempt.members.count : run->num_workers;
 }
 
+/* What that rank is told. One that comes to others is never alone. */
+static int world_size(const uni__run *run, int rank)
+{
+    int workers = uni__run_workers(run);
+    if (run->ranks[rank].fresh)
+        workers = run->target > workers + 1 ? run->target : workers + 1;
+    return workers;
+}
+
 uni__world uni__run_world(const uni__run *run)
 {
     return (uni__world){ .trainer = run->trainer,
@@ -67,6 +76,8 @@ static int spawn_rank(uni_trainer *trainer, uni__run *run, int rank, const char 
     uni__world world =
         run ? uni__run_world(run)
             : (uni__world){ .trainer = trainer, .size = trainer->options.num_workers };
+    if (run)
+        world.size = world_size(run, rank);
     uni_value *environment = uni__world_environment(&world, rank);
     if (!environment)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the environment of rank %d", rank);
@@ -154,12 +165,12 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
     const uni__rank_place *place = &view.place;
     const char *wanted = getenv("TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS");
     bool detailed = wanted && strcmp(wanted, "1") == 0;
-    int index, local_size = view.remote ? place->local_size : uni__run_workers(run);
+    int index, local_size = view.remote ? place->local_size : world_size(run, rank);
     const char *role = uni__role_of(&trainer->roles, rank, &index);
     uni_value *order = UNI__DICT(
         { "function", uni_value_string(asked->function ? asked->function : "") },
         { "config", uni_value_copy(asked->config) }, { "rank", uni_value_int(rank) },
-        { "world_size", uni_value_int(uni__run_workers(run)) },
+        { "world_size", uni_value_int(world_size(run, rank)) },
         { "local_rank", uni_value_int(view.remote ? place->local_rank : rank) },
         { "local_world_size", uni_value_int(local_size) },
         { "node_rank", uni_value_int(place->node) },

@@ -61,6 +61,8 @@ static void keep_metrics(uni__rank *rank, const uint8_t *metrics, size_t size)
 /* Once every rank has reported, none loads the checkpoint that the attempt began with any more. */
 static void release_start(uni__run *run)
 {
+    if (uni__replace_is_possible(run)) /* a new process of a rank begins as the others did */
+        return;
     for (int i = 0; i < run->num_workers; i++)
         if (!run->ranks[i].done && !run->ranks[i].away && !uni__run_is_member(run, i) &&
             run->ranks[i].iteration <= run->attempt.start.iteration)

@@ -20,6 +20,7 @@
 #define TAIL_BYTES 16384
 #define OLDER_SECONDS 2
 #define PLACE_TRIES 10000
+#define JOURNAL_NS 2000000000ull
 #define RESERVE_FILE ".reserve"
 /* run.json with the tail of a log, and the journal's last lines */
 #define RESERVE_BYTES (64 * 1024)
@@ -80,6 +81,18 @@ void uni__places_release_reserve(const uni__places *places)
         unlinkat(places->dir_fd, RESERVE_FILE, 0);
 }
 
+/* A controller that has just written the end of its run may not have ended yet. */
+static int open_journal(uni__places *places, const char *path, uni_error *err)
+{
+    uint64_t until = uni__monotonic_ns() + JOURNAL_NS;
+    for (;;) {
+        int status = uni__journal_open_at(&places->journal, places->dir_fd, path, "journal", err);
+        if (status != UNI_EBUSY || uni__monotonic_ns() > until)
+            return status;
+        usleep(10000);
+    }
+}
+
 static int open_files(uni__places *places, int ranks, uni_error *err)
 {
     char *journal = uni__path_join(places->dir, "journal.jsonl", NULL);
@@ -91,7 +104,7 @@ static int open_files(uni__places *places, int ranks, uni_error *err)
         status == 0 ? uni__make_owned_in(places->dir_fd, "logs", places->logs_dir, err) : status;
     if (logs >= 0) {
         close(logs);
-        status = uni__journal_open_at(&places->journal, places->dir_fd, journal, "journal", err);
+        status = open_journal(places, journal, err);
     }
     free(journal);
     UNI_TRY(logs < 0 ? logs : status);

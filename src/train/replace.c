@@ -34,7 +34,16 @@ bool uni__run_is_elastic(const uni__run *run)
 {
     const uni_trainer *trainer = run->trainer;
     return run->num_workers > 1 && !trainer->hosts && trainer->roles.servers == 0 &&
-           !trainer->options.lockstep && trainer->options.max_failures != UNI_NO_RETRIES;
+           !trainer->options.lockstep &&
+           (trainer->options.max_failures != UNI_NO_RETRIES || trainer->min_workers > 0);
+}
+
+bool uni__replace_is_possible(const uni__run *run)
+{
+    bool possible = false;
+    for (int i = 0; i < run->num_workers && uni__run_is_elastic(run); i++)
+        possible |= says(run, i, UNI__REPLACES_OTHERS);
+    return possible;
 }
 
 bool uni__replace_can(const uni__run *run, int rank)

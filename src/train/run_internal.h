@@ -241,6 +241,8 @@ bool uni__run_is_elastic(const uni__run *run);
 bool uni__replace_lost(uni__run *run, int rank, uni__cause *cause);
 /* A frozen rank: true when it can be replaced; it is killed, and replaced when it has ended. */
 bool uni__replace_end(uni__run *run, const uni__cause *cause);
+/* Whether some rank says that others can be. */
+bool uni__replace_is_possible(const uni__run *run);
 /* Whether that rank could be replaced now. */
 bool uni__replace_can(const uni__run *run, int rank);
 /* The attempt fails while a rank is being replaced: *cause becomes the one that it was lost for. */
