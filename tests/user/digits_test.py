@@ -40,7 +40,7 @@ def test_what_it_suggests_works(storage):
     shown = {command.split()[1]: run(command.split(), storage)[0] for command in commands}
     assert "killed by signal 9" in shown["why"] and "replaced     rank 1" in shown["why"], shown["why"]
     assert "succeeded" in shown["show"], shown["show"]
-    assert "waiting for another worker in its place" in shown["logs"], shown["logs"]
+    assert "waiting for the next group" in shown["logs"], shown["logs"]
     assert "val_accuracy" in shown["plot"], shown["plot"]
 
 

@@ -406,8 +406,8 @@ int uni__elastic_regroup(uni_strategy *strategy, int *how, uni_error *err)
 {
     uni__elastic *elastic = strategy->elastic;
     int status = UNI_EWORKER;
-    if (!elastic->vtable->has_changed(elastic->context, elastic->number))
-        uni__warn("%s; waiting for the next group", err ? err->message : "a rank died");
+    if (err && err->message[0]) /* otherwise this rank saw the change between two steps */
+        uni__warn("%s; waiting for the next group", err->message);
     find_step(strategy);
     elastic->samples = strategy->fused.samples;
     for (int tries = 0; uni__elastic_is_loss(status) && tries < DEATHS_IN_A_ROW; tries++) {
