@@ -42,7 +42,7 @@ static int wait_for_workers(uni_run **run, int workers, double timeout, uni_erro
             return uni_error_set(err, UNI_ETIMEOUT,
                                  "after %s %s has %lld of %d workers: their number changes only "
                                  "while the engine's fit trains under multi_worker, without "
-                                 "clipping by norm or accumulation. The run keeps the request",
+                                 "gradient_accumulation_steps. The run keeps the request",
                                  cli_duration(timeout, text), id, (long long)members_of(*run),
                                  workers);
         }

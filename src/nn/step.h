@@ -58,11 +58,19 @@ typedef struct uni__update {
     uni_gradients *gradients; /* what the optimizer reads when there are no parts */
     const float *const *parts; /* flat gradients to add up; slice only reads them */
     int num_parts; /* 0: `gradients` has the sum */
+    /* Clipping by norm: sums of squares over all slices (uni__update_squares), one for all or one
+     * per parameter. NULL: begin computes them from `gradients`. */
+    const double *squares;
     uni__update_journal *journal; /* of the slice; NULL: it dies with its owner */
 } uni__update;
 
-/* Counts the step, and computes what clipping needs; a norm needs the whole sum. The gradient is
- * divided by `samples`; 0: it is already a mean. */
+/* Clipping by norm: how many sums of squares there are (0: it does not clip by norm), and what one
+ * slice of the summed parts adds to them. Owners of slices add theirs up, in their order, before
+ * begin. Does not allocate, changes nothing. */
+UNI__SHARED size_t uni__optimizer_num_squares(const uni_optimizer *optimizer);
+UNI__SHARED void uni__update_squares(const uni__update *update, uni__span slice, double *squares);
+/* Counts the step, and computes what clipping needs; a norm needs `squares`, or the whole sum in
+ * `gradients`. The gradient is divided by `samples`; 0: it is already a mean. */
 UNI__SHARED int uni__update_begin(const uni__update *update, double samples,
                                   uni_error *err) UNI_MUST_USE;
 /* Any thread, between begin and commit; slices do not overlap. Does not allocate, does not fail. */

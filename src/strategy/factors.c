@@ -41,7 +41,7 @@ size_t uni__factors_least(void *context)
 {
     const uni_strategy *strategy = context;
     const uni__fused *fused = &strategy->fused;
-    if (!fused->on || fused->whole || fused->samples <= 0 || fused->most_replicas > 1 ||
+    if (!fused->on || fused->samples <= 0 || fused->most_replicas > 1 ||
         strategy->size > UNI__DESCENT_MAX_PEERS)
         return 0;
     size_t least = (size_t)fused->samples * WEIGHTS_A_SAMPLE;

@@ -12,8 +12,8 @@
  *
  * A step has two synchronizations. A rank reads b bytes of gradients and touches b/n of weights and
  * state, so the work and memory of the update shrink with the number of ranks, and weights cannot
- * drift apart. Clipping by norm needs the whole sum on every rank: the gradients are then summed
- * everywhere, in place, and the update is still sliced. Slices hold equal numbers of trainable
+ * drift apart. Clipping by norm adds a synchronization before 4: each rank computes the sums of
+ * squares of its slice, and an all-reduce adds them up. Slices hold equal numbers of trainable
  * weights, whatever frozen weights lie between them.
  *
  * The pages are in use only while fit runs. Before and after, every rank owns its whole model.
@@ -62,6 +62,7 @@ void uni__fused_free(uni__fused *fused)
     uni_comm_buffer_free(fused->gradients);
     uni_comm_buffer_free(fused->factors);
     free(fused->parts);
+    free(fused->squares);
     uni_comm_close(fused->home);
 }
 
@@ -115,6 +116,20 @@ uni__span uni__fused_slice(const uni_strategy *strategy, int rank)
     return slice_of(store, size, rank, strategy->size);
 }
 
+/* Another optimizer of the same size may clip differently. */
+static int make_squares(uni__fused *fused, const uni_optimizer *optimizer, uni_error *err)
+{
+    free(fused->squares);
+    fused->squares = NULL;
+    fused->num_squares = uni__optimizer_num_squares(optimizer);
+    if (fused->num_squares == 0)
+        return 0;
+    fused->squares = calloc(fused->num_squares, sizeof *fused->squares);
+    return fused->squares
+               ? 0
+               : uni_error_set(err, UNI_ENOMEM, "no memory for %zu norms", fused->num_squares);
+}
+
 int uni__fused_move(uni_strategy *strategy, uni_model *model, int source, uni_error *err)
 {
     uni__fused *fused = &strategy->fused;
@@ -130,7 +145,7 @@ int uni__fused_move(uni_strategy *strategy, uni_model *model, int source, uni_er
     for (int rank = 0; rank < strategy->size; rank++)
         if (!(fused->parts[rank] = uni__comm_buffer_peer(fused->gradients, rank)))
             return 0; /* more than one host: weights stay on each rank */
-    fused->whole = uni__optimizer_clips_by_norm(optimizer);
+    UNI_TRY(make_squares(fused, optimizer, err));
     fused->model = model;
     fused->slice = uni__fused_slice(strategy, strategy->rank);
     fused->on = true;
@@ -158,18 +173,47 @@ int uni__fused_show(uni_strategy *strategy, const uni__trained *trained, uni_err
     return 0;
 }
 
+static int sum_squares(uni_strategy *strategy, const uni__update *update, uni_error *err)
+{
+    const uni__fused *fused = &strategy->fused;
+    memset(fused->squares, 0, fused->num_squares * sizeof *fused->squares);
+    uni__update_squares(update, fused->slice, fused->squares);
+    return uni_comm_all_reduce(strategy->comm, fused->squares, fused->squares, fused->num_squares,
+                               UNI_F64, UNI_COMM_SUM, err);
+}
+
+int uni__fused_squares(const uni_strategy *strategy, const uni__update *update, uni_error *err)
+{
+    const uni__fused *fused = &strategy->fused;
+    double *one = calloc(fused->num_squares, sizeof *one);
+    if (!one)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %zu norms", fused->num_squares);
+    memset(fused->squares, 0, fused->num_squares * sizeof *fused->squares);
+    for (int rank = 0; rank < strategy->size; rank++) {
+        memset(one, 0, fused->num_squares * sizeof *one);
+        uni__update_squares(update, uni__fused_slice(strategy, rank), one);
+        for (size_t i = 0; i < fused->num_squares; i++)
+            fused->squares[i] += one[i];
+    }
+    free(one);
+    return 0;
+}
+
 int uni__fused_update(uni_strategy *strategy, const uni__trained *trained, uni_error *err)
 {
     const uni__fused *fused = &strategy->fused;
     uni__update update = { .optimizer = trained->optimizer,
                            .gradients = trained->gradients,
                            .parts = fused->parts,
-                           .num_parts = fused->whole ? 0 : strategy->size,
+                           .num_parts = strategy->size,
+                           .squares = fused->squares,
                            .journal = uni__elastic_journal(strategy) };
     if (strategy->planned_samples == 0)
         strategy->fused.samples = trained->sums[1];
     UNI_TRY(uni__factors_update(strategy, &update, trained, err));
     uni__elastic_factored(strategy);
+    if (fused->squares)
+        UNI_TRY(sum_squares(strategy, &update, err));
     UNI_TRY(uni__update_begin(&update, uni__trained_samples(trained), err));
     uni__elastic_begun(strategy);
     uni__update_slice(&update, fused->slice);

@@ -34,7 +34,6 @@ typedef struct uni__placed {
 /* The pages that ranks of one host share while fit runs (fused.c). */
 typedef struct uni__fused {
     bool on;
-    bool whole; /* clipping by norm needs the whole sum */
     /* Weights, then the optimizer's slots, `stride` floats each. */
     uni_comm_buffer *pages;
     uni_comm_buffer *gradients; /* one per rank */
@@ -43,6 +42,8 @@ typedef struct uni__fused {
     uni_model *model;
     uni_gradients *moved; /* those that live in `gradients` now */
     uni__span slice; /* of the flat buffer: what this rank updates */
+    double *squares; /* clipping by norm: uni__update.squares; otherwise NULL */
+    size_t num_squares;
     int64_t most_replicas; /* in a process, of all ranks */
     uni_comm_buffer *factors; /* see factors.c; NULL: none were needed yet */
     size_t factor_floats; /* of a rank */
@@ -150,6 +151,9 @@ int uni__fused_show(uni_strategy *strategy, const uni__trained *trained,
 /* After it: updates this rank's slice, and waits until all have updated theirs. */
 int uni__fused_update(uni_strategy *strategy, const uni__trained *trained,
                       uni_error *err) UNI_MUST_USE;
+/* Clipping by norm: the squares of all slices, added up as the ranks would have. */
+int uni__fused_squares(const uni_strategy *strategy, const uni__update *update,
+                       uni_error *err) UNI_MUST_USE;
 
 /* pass.c: the error for a pass without a batch. */
 int uni__no_batch(const uni_pass_options *options, uni_error *err) UNI_MUST_USE;

@@ -54,7 +54,7 @@ static int finish(void *context, const uni__trained *trained, uni_error *err)
         return uni__elastic_do(strategy, sum_counts, true, trained->sums,
                                trained->num_sums * sizeof *trained->sums, err);
     UNI_TRY(sum_counts(strategy, trained->sums, trained->num_sums * sizeof *trained->sums, err));
-    if (!fused->on || fused->whole)
+    if (!fused->on)
         UNI_TRY(uni__sum_gradients(strategy, trained->gradients, err));
     if (fused->on)
         return uni__fused_update(strategy, trained, err);

@@ -20,6 +20,7 @@
 #define EPOCHS 4
 #define ROUNDS 12
 #define ROUND_STEPS ((EPOCHS * STEPS - 40) / ROUNDS)
+#define CLIP 0.05 /* a norm: below that of most steps */
 #define WINDOW 24 /* steps in which a round's ranks die */
 
 /* What the driver and all workers see. */
@@ -64,9 +65,10 @@ static const uni_callback_class counter_class = { .name = "probe",
 
 static int make_model(uni_model **out, const uni_value *config, uni_error *err)
 {
+    const char *name = uni_dict_get_string(config, "optimizer", "adam");
     uni_dense_options wide = { .activation = "tanh" };
     /* Plain descent with a kernel so large that ranks exchange its factors. */
-    if (strcmp(uni_dict_get_string(config, "optimizer", ""), "sgd") == 0)
+    if (strcmp(name, "sgd") == 0)
         UNI_TRY(uni_sequential_new(
             out, "wide",
             UNI_LAYERS(uni_layer_input(UNI_F32, 1, (const int64_t[]){ FEATURES }),
@@ -81,11 +83,14 @@ static int make_model(uni_model **out, const uni_value *config, uni_error *err)
                        uni_layer_dropout(0.3f), uni_layer_dense(1, NULL)),
             err));
     uni_model_set_seed(*out, 11);
-    return uni_model_compile(
-        *out,
-        &(uni_compile_options){ .optimizer_name = uni_dict_get_string(config, "optimizer", "adam"),
-                                .loss_name = "mse" },
-        err);
+    bool each = strcmp(name, "clipped each") == 0, clips = each || strcmp(name, "clipped") == 0;
+    uni_compile_options compile = { .optimizer_name = clips ? NULL : name, .loss_name = "mse" };
+    if (clips)
+        UNI_TRY(uni_optimizer_new(&compile.optimizer, "adam",
+                                  &(uni_optimizer_options){ .clip_norm = each ? CLIP : 0,
+                                                            .global_clip_norm = each ? 0 : CLIP },
+                                  err));
+    return uni_model_compile(*out, &compile, err);
 }
 
 static int make_callbacks(uni_callback **out, int *count, uni_session *session, counter *counts,
@@ -372,6 +377,13 @@ static void killed_at_random(uni_program *program)
     replaced(program, "rmsprop", 17, kill_at_random);
 }
 
+/* All ranks of a step need the norm of the whole gradient, also that of the dead rank's slice. */
+static void killed_while_clipping(uni_program *program)
+{
+    replaced(program, "clipped", 31, kill_at_random);
+    replaced(program, "clipped each", 32, kill_at_random);
+}
+
 /* A rank that dies while it updates such a kernel restarts the group: the weights are the same, and
  * at other moments it is replaced. */
 static void killed_with_factors(uni_program *program)
@@ -531,6 +543,7 @@ const scenario scenarios[] = {
     { "killed_at_random", killed_at_random },
     { "killed_while_joining", killed_while_joining },
     { "killed_with_factors", killed_with_factors },
+    { "killed_while_clipping", killed_while_clipping },
     { "frozen", frozen },
     { "chief_with_a_log", chief_with_a_log },
     { "crashes", crashes },

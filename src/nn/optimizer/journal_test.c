@@ -294,9 +294,52 @@ static void clipped_and_frozen(void **state)
     munmap(shared, sizeof *shared);
 }
 
+/* Owners of slices add up their sums of squares: the update is that of the whole sum. A frozen
+ * parameter does not count. */
+static void norms_by_slices(void **state)
+{
+    pages *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(shared != MAP_FAILED);
+    static const char *const configs[] = { "{\"clipnorm\": 0.5}", "{\"global_clipnorm\": 0.5}",
+                                           "{\"global_clipnorm\": 1e9}" };
+    for (int i = 0; i < 6; i++) {
+        uni_error err = { 0 };
+        side one = side_new("sgd", configs[i % 3], NULL, false),
+             expected = side_new("sgd", configs[i % 3], NULL, false);
+        size_t size = size_of(&one), count = uni__optimizer_num_squares(one.optimizer);
+        double squares[16] = { 0 };
+        assert_true(count > 0 && count <= 16 && (i % 3 > 0) == (count == 1));
+        uni_parameter_freeze(one.small, i >= 3);
+        uni_parameter_freeze(expected.small, i >= 3);
+        fill_parts(shared, (uint64_t)i);
+        uni__update update = update_of(&one, shared, -1), plain = update_of(&expected, shared, -1);
+        for (int owner = 0; owner < 2; owner++) {
+            double mine[16] = { 0 };
+            uni__update_squares(&update, slice_of(&one, owner), mine);
+            for (size_t k = 0; k < count; k++)
+                squares[k] += mine[k];
+        }
+        update.squares = squares;
+        ok(uni__update_begin(&update, 3, &err), &err);
+        for (int owner = 0; owner < 2; owner++)
+            uni__update_slice(&update, slice_of(&one, owner));
+        uni__update_commit(&update);
+        ok(uni__update_alone(&plain, 3, 1, &err), &err);
+        const float *a = uni_parameters_weights(one.store, NULL),
+                    *b = uni_parameters_weights(expected.store, NULL);
+        for (size_t k = 0; k < size; k++)
+            assert_float_equal(a[k], b[k], 1e-7 * (1 + fabsf(b[k])));
+        side_free(&one);
+        side_free(&expected);
+    }
+    munmap(shared, sizeof *shared);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norms_by_slices),
         cmocka_unit_test(torn_pieces),
         cmocka_unit_test(clipped_and_frozen),
         cmocka_unit_test(killed),

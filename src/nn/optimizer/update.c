@@ -6,9 +6,9 @@
  * parameter servers differ in their parts and slices, and in how they synchronize; the processing
  * of a piece is the same for all.
  *
- * Clipping that needs a norm reads the whole sum once in begin and becomes a factor, one for all or
- * one per parameter, that is applied with the scale of the update. Nothing is allocated after the
- * first step.
+ * Clipping that needs a norm becomes a factor, one for all or one per parameter, that is applied
+ * with the scale of the update. begin reads the whole sum for it, or is given the sums of squares
+ * that the owners of slices have added up. Nothing is allocated after the first step.
  */
 #include <math.h>
 #include <string.h>
@@ -28,26 +28,73 @@ bool uni__optimizer_clips_by_norm(const uni_optimizer *optimizer)
     return optimizer->clip_norm != 0 || optimizer->global_clip_norm != 0;
 }
 
-/* Computes factors that bring each norm to the limit; the gradients themselves do not change. */
-static void find_clip_factors(uni_optimizer *optimizer, uni_gradients *gradients)
+size_t uni__optimizer_num_squares(const uni_optimizer *optimizer)
 {
-    float *flat = uni_gradients_data(gradients, NULL);
+    return optimizer->global_clip_norm != 0 ? 1
+           : optimizer->clip_norm != 0      ? optimizer->num_parameters
+                                            : 0;
+}
+
+static uni__span common(uni__span a, uni__span b)
+{
+    uni__span both = { a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end };
+    return both.begin < both.end ? both : (uni__span){ 0, 0 };
+}
+
+static uni__span span_of(const uni_parameter *parameter)
+{
+    const uni_parameter_info *info = uni_parameter_info_of(parameter);
+    return info->is_frozen ? (uni__span){ 0, 0 }
+                           : (uni__span){ info->offset, info->offset + info->size };
+}
+
+/* Of the sum of the parts, piece by piece in the cache. */
+static double squares_of(const uni__update *update, uni__span span)
+{
+    float piece[UNI__UPDATE_PIECE];
+    double squares = 0;
+    for (size_t at = span.begin; at < span.end; at += UNI__UPDATE_PIECE) {
+        size_t left = span.end - at, count = left < UNI__UPDATE_PIECE ? left : UNI__UPDATE_PIECE;
+        uni__sum_buffers(piece, update->parts, update->num_parts, at, count);
+        squares += uni__sum_squares(piece, count);
+    }
+    return squares;
+}
+
+void uni__update_squares(const uni__update *update, uni__span slice, double *squares)
+{
+    const uni_optimizer *optimizer = update->optimizer;
+    bool each = optimizer->clip_norm != 0;
+    for (size_t i = 0; i < optimizer->num_parameters; i++)
+        squares[each ? i : 0] +=
+            squares_of(update, common(slice, span_of(uni_parameters_at(optimizer->store, i))));
+}
+
+/* Of the sum, or of what begin was given. */
+static double squares_in(const uni__update *update, size_t index, uni__span span)
+{
+    return update->squares
+               ? update->squares[index]
+               : uni__sum_squares(uni_gradients_data(update->gradients, NULL) + span.begin,
+                                  span.end - span.begin);
+}
+
+/* Computes factors that bring each norm to the limit; the gradients themselves do not change. */
+static void find_clip_factors(const uni__update *update)
+{
+    uni_optimizer *optimizer = update->optimizer;
+    size_t terms = update->squares ? 1 : optimizer->num_spans;
     if (optimizer->global_clip_norm != 0) {
         double sum = 0;
-        for (size_t i = 0; i < optimizer->num_spans; i++)
-            sum += uni__sum_squares(flat + optimizer->spans[i].begin,
-                                    optimizer->spans[i].end - optimizer->spans[i].begin);
+        for (size_t i = 0; i < terms; i++)
+            sum += squares_in(update, i, optimizer->spans[i]);
         double norm = sqrt(sum) * fabs((double)optimizer->scale);
         if (norm > optimizer->global_clip_norm)
             optimizer->scale *= (float)(optimizer->global_clip_norm / norm);
     }
     for (size_t i = 0; optimizer->clip_norm != 0 && i < optimizer->num_parameters; i++) {
-        const uni_parameter *parameter = uni_parameters_at(optimizer->store, i);
-        if (uni_parameter_info_of(parameter)->is_frozen)
-            continue;
-        double norm = sqrt(uni__sum_squares(flat + uni_parameter_info_of(parameter)->offset,
-                                            uni_parameter_info_of(parameter)->size)) *
-                      fabs((double)optimizer->scale);
+        uni__span span = span_of(uni_parameters_at(optimizer->store, i));
+        double norm = sqrt(squares_in(update, i, span)) * fabs((double)optimizer->scale);
         optimizer->clip_factors[i] =
             norm > optimizer->clip_norm ? (float)(optimizer->clip_norm / norm) : 1.0f;
     }
@@ -72,7 +119,7 @@ static int begin(const uni__update *update, float scale, uni_error *err)
     optimizer->scale = scale;
     optimizer->num_spans =
         uni__gradients_trainable(update->gradients, optimizer->spans, optimizer->max_spans);
-    find_clip_factors(optimizer, update->gradients);
+    find_clip_factors(update);
     return 0;
 }
 
@@ -98,12 +145,6 @@ void uni__update_abandon(const uni__update *update)
 }
 
 /* ---- slices ---- */
-
-static uni__span common(uni__span a, uni__span b)
-{
-    uni__span both = { a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end };
-    return both.begin < both.end ? both : (uni__span){ 0, 0 };
-}
 
 void uni__update_sum(const uni__update *update, uni__span slice)
 {
@@ -228,11 +269,8 @@ static void update_parameters(walk *at, uni__span slice)
 {
     const uni_optimizer *optimizer = at->update->optimizer;
     for (size_t i = 0; i < optimizer->num_parameters && optimizer->num_spans > 0; i++) {
-        const uni_parameter *parameter = uni_parameters_at(optimizer->store, i);
-        size_t offset = uni_parameter_info_of(parameter)->offset;
-        uni__span span =
-            common(slice, (uni__span){ offset, offset + uni_parameter_info_of(parameter)->size });
-        if (span.begin < span.end && !uni_parameter_info_of(parameter)->is_frozen)
+        uni__span span = common(slice, span_of(uni_parameters_at(optimizer->store, i)));
+        if (span.begin < span.end)
             update_span(at, span, optimizer->scale * optimizer->clip_factors[i]);
     }
 }

@@ -74,8 +74,7 @@ void uni__elastic_begin(uni_strategy *strategy)
     const uni__fused *fused = &strategy->fused;
     if (!elastic)
         return;
-    elastic->active = !elastic->had_fit && fused->on && !fused->whole &&
-                      uni__model_accumulation(fused->model) < 2;
+    elastic->active = !elastic->had_fit && fused->on && uni__model_accumulation(fused->model) < 2;
     elastic->had_fit = elastic->compares = true;
     elastic->resizes = elastic->active && uni__parts_are_cut(strategy);
     elastic->model = fused->model;

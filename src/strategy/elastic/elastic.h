@@ -46,9 +46,9 @@
  * an epoch the ranks compare the states of their callbacks, and a rank with a state of its own (a
  * log file of the chief) is not replaced.
  *
- * What does not fit (clipping by norm, gradient accumulation, a second fit, the first step and the
- * end of a fit, a death while a kernel is updated by factors, several hosts) fails as before, and
- * the run restarts from its checkpoint. fit's thread.
+ * What does not fit (gradient accumulation, a second fit, the first step and the end of a fit, a
+ * death while a kernel is updated by factors, several hosts) fails as before, and the run restarts
+ * from its checkpoint. fit's thread.
  */
 #ifndef UNISONO_STRATEGY_ELASTIC_H
 #define UNISONO_STRATEGY_ELASTIC_H

@@ -114,13 +114,16 @@ static int complete_slices(uni_strategy *strategy, const bool *gone, uni_error *
     uni__update update = { .optimizer = trained->optimizer,
                            .gradients = trained->gradients,
                            .parts = strategy->fused.parts,
-                           .num_parts = strategy->size };
+                           .num_parts = strategy->size,
+                           .squares = strategy->fused.squares };
     /* This rank's own rows of kernels, from the factors that the others showed. */
     if (!elastic->factored && !uni__factors_are_shown(strategy, trained))
         return uni_error_set(err, UNI_ESTATE, "a rank died before it had shown its factors");
     if (!elastic->factored)
         UNI_TRY(uni__factors_update(strategy, &update, trained, err));
     elastic->factored = true;
+    if (!elastic->begun && update.squares)
+        UNI_TRY(uni__fused_squares(strategy, &update, err));
     if (!elastic->begun)
         UNI_TRY(uni__update_begin(&update, uni__trained_samples(trained), err));
     elastic->begun = true;
