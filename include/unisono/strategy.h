@@ -112,6 +112,9 @@ typedef struct uni_strategy_info {
     const char *name; /* "none", "mirrored", "one_device", "multi_worker", "parameter_server" */
     int num_replicas_in_sync; /* over all processes: what the global batch is divided by */
     bool is_chief; /* rank 0, which alone writes summaries and checkpoints */
+    /* Processes that train together now, and this one's place among them: what data of one's own is
+     * cut by. Both can change in fit (uni_trainer_options.min_workers). */
+    int num_workers, worker_index;
 } uni_strategy_info;
 /* Borrowed until the strategy is freed. */
 UNI_API const uni_strategy_info *uni_strategy_info_of(const uni_strategy *strategy);

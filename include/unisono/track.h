@@ -40,6 +40,9 @@ typedef struct uni_start_info {
     double total_iterations; /* from config ("epochs" or "num_epochs"), else 0: for the ETA */
     /* Seconds since 1970; 0: now. The run then ended `seconds` (of uni_finish_info) later */
     double started;
+    /* The number of workers changes: world_size is the most there can be, and ranks that do not
+     * report are not missing. */
+    bool resizes;
 } uni_start_info;
 
 /* One iteration of all ranks. by_rank[r] is NULL where rank r did not report it. */

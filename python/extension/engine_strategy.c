@@ -283,6 +283,12 @@ static PyObject *get_replicas(PyObject *object, void *unused)
     return PyLong_FromLong(uni_strategy_info_of(engine_strategy_of(object))->num_replicas_in_sync);
 }
 
+static PyObject *get_place(PyObject *object, void *which)
+{
+    const uni_strategy_info *info = uni_strategy_info_of(engine_strategy_of(object));
+    return PyLong_FromLong(which ? info->worker_index : info->num_workers);
+}
+
 static PyObject *get_chief(PyObject *object, void *unused)
 {
     return PyBool_FromLong(uni_strategy_info_of(engine_strategy_of(object))->is_chief);
@@ -304,6 +310,8 @@ static PyGetSetDef getters[] = {
     { "name", get_name, NULL, NULL, NULL },
     { "num_replicas_in_sync", get_replicas, NULL, NULL, NULL },
     { "is_chief", get_chief, NULL, NULL, NULL },
+    { "num_workers", get_place, NULL, "processes that train together now", NULL },
+    { "worker_index", get_place, NULL, "this process's place among them", (void *)1 },
     { NULL, NULL, NULL, NULL, NULL },
 };
 static PyType_Slot slots[] = {

@@ -274,6 +274,13 @@ static PyObject *is_worker(PyObject *object, void *unused)
     return session ? PyBool_FromLong(uni_session_info_of(session)->is_worker) : NULL;
 }
 
+/* Others can join it, or take its place: a strategy must be one of several workers. */
+static PyObject *is_elastic(PyObject *object, void *unused)
+{
+    uni_session *session = get(object);
+    return session ? PyBool_FromLong(uni__session_is_elastic(session)) : NULL;
+}
+
 static PyGetSetDef getters[] = {
     { "world_rank", get_number, NULL, NULL, (void *)0 },
     { "world_size", get_number, NULL, NULL, (void *)1 },
@@ -287,6 +294,7 @@ static PyGetSetDef getters[] = {
     { "config", get_tree, NULL, NULL, (void *)0 },
     { "attachment", get_tree, NULL, NULL, (void *)1 },
     { "is_worker", is_worker, NULL, NULL, NULL },
+    { "is_elastic", is_elastic, NULL, NULL, NULL },
     { "secret", get_secret, NULL, NULL, NULL },
     { NULL, NULL, NULL, NULL, NULL },
 };

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 import warnings
 from typing import Any
@@ -92,7 +93,26 @@ def current() -> Any:
 
             _current = Current(session, {})
             atexit.register(_close)
+            _quiet_stops()
     return _current
+
+
+def was_told_to_stop(error: BaseException) -> bool:
+    """Whether fit ended because this worker was told to stop, or to leave its group: nothing is wrong in the user's code."""
+    return isinstance(error, _unisono.Error) and getattr(error, "code", "") == "EPREEMPTED"
+
+
+def _quiet_stops():
+    """A program that does not catch such an exception ends with its sentence, without a traceback."""
+    usual = sys.excepthook
+
+    def hook(kind, error, trace):
+        if was_told_to_stop(error):
+            sys.stderr.write("%s\n" % error)
+        else:
+            usual(kind, error, trace)
+
+    sys.excepthook = hook
 
 
 def _close():

@@ -59,7 +59,7 @@ class _Failure(RuntimeError):
     def __init__(self, error, rank):
         super().__init__("%s: %s" % (type(error).__name__, error))
         self.failure = _failure.pack(error, rank)
-        sys.stderr.write(_failure.text_of(error))
+        sys.stderr.write("%s\n" % error if _session.was_told_to_stop(error) else _failure.text_of(error))
 
 
 def _run(session, function_name):

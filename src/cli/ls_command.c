@@ -87,8 +87,7 @@ static void add_row(listing *all, const uni_run *run)
     cli_table_cell(all->table, CLI_PLAIN, "%s",
                    cli_ago(now, uni_dict_get_float(about, "created", 0), text));
     cli_table_cell(all->table, CLI_PLAIN, "%s", cli_duration(cli_run_seconds(run, now), text));
-    cli_table_cell(all->table, CLI_PLAIN, "%lld",
-                   (long long)uni_dict_get_int(about, "num_workers", 0));
+    cli_table_cell(all->table, CLI_PLAIN, "%lld", (long long)cli_run_workers(about));
     cli_table_cell(all->table, CLI_PLAIN, "%lld", (long long)cli_run_iterations(run));
     if (all->values->metric)
         metric_cell(all, run);

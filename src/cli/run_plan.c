@@ -74,7 +74,11 @@ static void print_facts(const cli_terminal *terminal, const run_request *request
     if (line.data && line.size > 0)
         fact(terminal, "started by", line.data);
     uni__text_free(&line);
-    snprintf(text, sizeof text, "%zu", uni_list_size(uni_dict_get(plan, "workers")));
+    if (request->trainer.min_workers > 0 && request->trainer.max_workers > 0)
+        snprintf(text, sizeof text, "%d (%d to %d)", request->trainer.num_workers,
+                 request->trainer.min_workers, request->trainer.max_workers);
+    else
+        snprintf(text, sizeof text, "%zu", uni_list_size(uni_dict_get(plan, "workers")));
     fact(terminal, "workers", text);
     fact(terminal, "backend", request->trainer.backend);
     if (uni_value_is_number(uni_dict_get(plan, "cpus_per_worker")))

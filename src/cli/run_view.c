@@ -215,6 +215,14 @@ uni_value *cli_last_reports(const uni_run *run)
     return list;
 }
 
+int64_t cli_run_workers(const uni_value *about)
+{
+    int64_t workers = uni_dict_get_int(about, "num_workers", 0);
+    return uni_dict_get(uni_dict_get(about, "options"), "max_workers")
+               ? uni_dict_get_int(about, "members", workers)
+               : workers;
+}
+
 int64_t cli_run_iterations(const uni_run *run)
 {
     int64_t most = uni_dict_get_int(uni_run_info_of(run)->description, "iterations", 0);

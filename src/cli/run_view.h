@@ -16,6 +16,8 @@ double cli_run_seconds(const uni_run *run, double now);
 /* The last iteration that any rank reported. run.json has it only at the end; until then it comes
  * from the reports. */
 int64_t cli_run_iterations(const uni_run *run);
+/* Of run.json: how many there are now, where their number changes. */
+int64_t cli_run_workers(const uni_value *about);
 /* "python3 train.py --lr 0.1" quoted for a shell, or "function train". The caller frees the
  * text. */
 void cli_run_what(const uni_run *run, uni__text *out);

@@ -28,11 +28,29 @@ static int64_t members_of(const uni_run *run)
     return uni_dict_get_int(uni_run_info_of(run)->description, "members", 0);
 }
 
+/* The controller has taken this request, not only an earlier one. */
+static bool is_taken(const uni_run *run, int workers)
+{
+    return uni_dict_get_int(uni_run_info_of(run)->description, "target", 0) == workers;
+}
+
+/* What the fit under way cannot do is not waited for. */
+static int check_obstacle(const uni_run *run, int workers, uni_error *err)
+{
+    const char *why = uni_dict_get_string(uni_run_info_of(run)->description, "fixed_by", "");
+    if (!is_taken(run, workers) || !why[0])
+        return 0;
+    return uni_error_set(
+        err, UNI_ESTATE, "%s keeps %lld worker%s: %s. The request stays for a later fit",
+        uni_run_info_of(run)->id, (long long)members_of(run), members_of(run) == 1 ? "" : "s", why);
+}
+
 /* Replaces *run by its state with that many workers, or after the timeout. */
 static int wait_for_workers(uni_run **run, int workers, double timeout, uni_error *err)
 {
     uint64_t deadline = uni__monotonic_ns() + (uint64_t)(timeout * 1e9);
-    while (members_of(*run) != workers) {
+    while (!is_taken(*run, workers) || members_of(*run) != workers) {
+        UNI_TRY(check_obstacle(*run, workers, err));
         const char *id = uni_run_info_of(*run)->id;
         if (!uni_run_is_live(*run))
             return uni_error_set(err, UNI_ESTATE, "%s ended with %lld workers", id,

@@ -59,14 +59,12 @@ static void print_facts(cli_context *context, const uni_run *run)
              cli_duration(cli_run_seconds(run, context->now), took));
     fact(terminal, "started", line);
     const uni_value *options = uni_dict_get(about, "options");
-    int64_t workers = uni_dict_get_int(about, "num_workers", 0);
+    int64_t workers = cli_run_workers(about);
     char sizes[64] = "";
-    if (uni_dict_get(options, "max_workers")) {
-        workers = uni_dict_get_int(about, "members", workers);
+    if (uni_dict_get(options, "max_workers"))
         snprintf(sizes, sizeof sizes, " (%lld to %lld)",
                  (long long)uni_dict_get_int(options, "min_workers", 1),
                  (long long)uni_dict_get_int(options, "max_workers", workers));
-    }
     snprintf(line, sizeof line, "%lld%s, backend %s, launcher %s, on %s", (long long)workers, sizes,
              uni_dict_get_string(about, "backend", "?"),
              uni_dict_get_string(about, "launcher", "?"),

@@ -80,6 +80,7 @@ typedef struct uni__page {
     /* Ranks that are replaced while the others keep training (train/replace.c). */
     _Atomic uint32_t group; /* futex; number of the present group, set by the controller */
     _Atomic uint32_t replaceable; /* by the worker: UNI__REPLACES_OTHERS, UNI__IS_REPLACED */
+    _Atomic uint32_t fixed; /* by the worker: UNI__FIXED_* (train/shared.h) */
     _Atomic uint32_t joined; /* by the worker: it has once said UNI__REPLACES_OTHERS */
     _Atomic uint32_t awaits; /* by the worker: it waits for a group of this number; 0: none */
     /* Of the present group and of the one before, by the last bit of their number. */

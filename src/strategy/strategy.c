@@ -227,6 +227,8 @@ const uni_strategy_info *uni_strategy_info_of(const uni_strategy *strategy)
         .name = names[strategy->kind],
         .num_replicas_in_sync = strategy->replicas * strategy->size,
         .is_chief = strategy->rank == 0,
+        .num_workers = strategy->size,
+        .worker_index = strategy->rank,
     };
     return info;
 }

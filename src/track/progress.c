@@ -240,7 +240,10 @@ static void add_report_line(progress *p, const uni_reports *reports)
     for (int rank = 0; rank < reports->world_size; rank++)
         if (reports->by_rank[rank] == NULL && missing++ == 0)
             which = rank;
-    if (missing == 1)
+    if (s->resizes)
+        uni__text_add_format(out, "  %d worker%s", reports->world_size - missing,
+                             reports->world_size - missing == 1 ? "" : "s");
+    else if (missing == 1)
         uni__text_add_format(out, "  without rank %d", which);
     else if (missing > 1)
         uni__text_add_format(out, "  without %d ranks", missing);
@@ -293,6 +296,7 @@ static int progress_start(void *self, const uni_start_info *info, uni_error *err
     bool failed = false;
     s->run_id = uni__sink_copy(info->run_id != NULL ? info->run_id : "", &failed);
     s->world_size = info->world_size;
+    s->resizes = info->resizes;
     s->ranks = calloc((size_t)info->world_size + 1, 1);
     if (failed || s->ranks == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to show the progress");

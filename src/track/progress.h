@@ -21,6 +21,7 @@ typedef enum uni__progress_rank {
 typedef struct uni__progress_state {
     char *run_id;
     int world_size;
+    bool resizes;
     double total; /* iterations, 0: unknown */
     double started, attempt_started;
     int64_t iteration;

@@ -540,7 +540,8 @@ static void locales(void **state)
     }
 }
 
-static void missing_ranks_are_shown(void **state)
+/* The line of an iteration that only rank 1 of 2 has reported. */
+static void check_missing(bool resizes, const char *expected)
 {
     int ends[2];
     char text[4000] = "";
@@ -552,18 +553,24 @@ static void missing_ranks_are_shown(void **state)
         &(uni_sink_progress_options){ .fd = ends[1],
                                       .metrics = (const char *const[]){ "a.b", "none", NULL } },
         err));
-    uni_start_info info = { .run_id = "n/run_001", .world_size = 2 };
+    uni_start_info info = { .run_id = "n/run_001", .world_size = 2, .resizes = resizes };
     MUST(sink->class_->start(sink->self, &info, err));
     MUST(uni_json_read(&value, "{\"x\":1,\"a\":{\"b\":2}}", 19, err));
     const uni_value *values[2] = { NULL, value };
     MUST(sink->class_->result(sink->self, &(uni_reports){ 3, 1, 2, values }, err));
     sink->class_->tick(sink->self);
     assert_true(read(ends[0], text, sizeof text - 1) > 0);
-    assert_string_equal(text, "[    3]  a.b 2          without rank 0\n");
+    assert_string_equal(text, expected);
     uni_value_free(value);
     uni_sink_free(sink);
     close(ends[0]);
     close(ends[1]);
+}
+
+static void missing_ranks_are_shown(void **state)
+{
+    check_missing(false, "[    3]  a.b 2          without rank 0\n");
+    check_missing(true, "[    3]  a.b 2          1 worker\n");
 }
 
 int main(void)

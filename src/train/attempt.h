@@ -36,7 +36,7 @@ typedef struct uni__attempt {
     uint64_t awaited_ns; /* since then ranks ask for another group; 0: they do not */
     uni__members members; /* of the group; count 0: all ranks (resize.c) */
     uint64_t ready_ns; /* since then ranks wait to be let in; 0: none does */
-    bool said_fixed; /* that the number of workers cannot be changed */
+    const char *fixed_by; /* why the number of workers is not what was asked for; NULL: nothing */
 } uni__attempt;
 
 /* In place of what there was: takes fd (-1: none) and state. */

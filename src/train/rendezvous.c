@@ -252,6 +252,12 @@ void uni__session_set_replaceable(uni_session *session, bool others, bool itself
         uni__session_ring_bell(session);
 }
 
+void uni__session_set_fixed(uni_session *session, uint32_t why)
+{
+    if (session->page)
+        atomic_store(&session->page->fixed, why);
+}
+
 bool uni__session_group_changed(const uni_session *session, uint32_t number)
 {
     return atomic_load_explicit(&session->page->group, memory_order_relaxed) > number;

@@ -53,6 +53,7 @@ void uni__resize_begin(uni__run *run)
 {
     run->attempt.members = (uni__members){ 0 };
     run->attempt.ready_ns = 0;
+    run->attempt.fixed_by = NULL;
     for (int i = 0; i < run->num_workers; i++) {
         uni__rank *slot = &run->ranks[i];
         slot->away = slot->joining = slot->fresh = slot->leaving = slot->dismissed = false;
@@ -331,18 +332,32 @@ void uni__resize_ask(uni__run *run)
                       UNI__SCALE_FILE, run->trainer->min_workers, run->num_workers);
 }
 
-/* A fit whose data only its user can cut. */
+/* Why the present fit keeps its number of workers; NULL: it does not. */
+static const char *obstacle(const uni__run *run)
+{
+    static const char *const reasons[] = {
+        [UNI__FIXED_BY_DATA] =
+            "the data of this fit is sharded by the program or by files, not by the strategy",
+        [UNI__FIXED_BY_ACCUMULATION] = "this fit has gradient_accumulation_steps",
+        [UNI__FIXED_LATER_FIT] = "workers can join and leave only in the first fit of a program",
+    };
+    const uni__page *page = uni__group_page(run->group, 0);
+    uint32_t why = page ? atomic_load(&page->fixed) : UNI__NOT_FIXED;
+    return why < sizeof reasons / sizeof reasons[0] ? reasons[why] : NULL;
+}
+
+/* Once for each fit that cannot do what is wanted; `unisono scale` finds it in run.json. */
 static void say_fixed(uni__run *run)
 {
     bool wanted = run->target != (int)run->attempt.members.count;
-    if (!wanted || run->attempt.said_fixed || !says(run, 0, UNI__REPLACES_OTHERS) ||
-        says(run, 0, UNI__IS_RESIZED))
+    const char *why = wanted ? obstacle(run) : NULL;
+    if (why == run->attempt.fixed_by)
         return;
-    run->attempt.said_fixed = true;
-    uni__run_tell(run, UNI_EVENT_WARNING, -1,
-                  "the number of workers stays %d: the data of this fit is sharded by the program "
-                  "or by files, not by the strategy",
-                  (int)run->attempt.members.count);
+    run->attempt.fixed_by = why;
+    if (why)
+        uni__run_tell(run, UNI_EVENT_WARNING, -1, "the number of workers stays %d: %s",
+                      (int)run->attempt.members.count, why);
+    uni__run_describe(run, "running");
 }
 
 void uni__resize_look(uni__run *run, uint64_t now)

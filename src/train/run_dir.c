@@ -216,16 +216,19 @@ static int describe_progress(uni__run *run, uni_value *out)
             ? UNI__DICT({ "code", uni_value_string(uni_status_name(outcome->error.code)) },
                         { "message", uni_value_string(outcome->error.message) })
             : uni_value_null();
-    return UNI__DICT_ADD(out, { "options", describe_options(run) },
-                         { "attempt", uni_value_int(run->attempt.number) },
-                         { "replaced", uni_value_int(outcome->replaced) },
-                         { "members", uni_value_int(uni__run_workers(run)) },
-                         { "workers", describe_workers(run) },
-                         { "cause", uni__cause_to_value(&outcome->cause) },
-                         { "victims", uni_value_string(run->attempt.victims) }, { "error", error },
-                         { "latest_checkpoint", relative(run, outcome->latest_path) },
-                         { "best_checkpoint", relative(run, outcome->best_path) },
-                         { "iterations", uni_value_int(iterations) });
+    return UNI__DICT_ADD(
+        out, { "options", describe_options(run) },
+        { "attempt", uni_value_int(run->attempt.number) },
+        { "replaced", uni_value_int(outcome->replaced) },
+        { "members", uni_value_int(uni__run_workers(run)) },
+        { "target", uni_value_int(run->target) },
+        { "fixed_by",
+          run->attempt.fixed_by ? uni_value_string(run->attempt.fixed_by) : uni_value_null() },
+        { "workers", describe_workers(run) }, { "cause", uni__cause_to_value(&outcome->cause) },
+        { "victims", uni_value_string(run->attempt.victims) }, { "error", error },
+        { "latest_checkpoint", relative(run, outcome->latest_path) },
+        { "best_checkpoint", relative(run, outcome->best_path) },
+        { "iterations", uni_value_int(iterations) });
 }
 
 int uni__run_write_description(uni__run *run, const char *run_status, uni_error *err)

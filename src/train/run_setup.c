@@ -108,6 +108,7 @@ static int start_sinks(uni__run *run, const uni_run_options *asked, uni_error *e
                         ? run->request.function
                         : uni_value_as_string(uni_list_get(run->request.program, 0), ""),
         .total_iterations = total_iterations(run->request.config),
+        .resizes = uni__run_is_resizable(run),
     };
     bool lockstep = run->trainer->options.lockstep;
     return uni__sink_runner_start(

@@ -65,6 +65,9 @@ UNI__SHARED bool uni__session_joins(const uni_session *session);
  * itself, and can continue with more or fewer ranks. */
 UNI__SHARED void uni__session_set_replaceable(uni_session *session, bool others, bool itself,
                                               bool resizes);
+/* Why this rank's fit keeps its number of workers. */
+enum { UNI__NOT_FIXED, UNI__FIXED_BY_DATA, UNI__FIXED_BY_ACCUMULATION, UNI__FIXED_LATER_FIT };
+UNI__SHARED void uni__session_set_fixed(uni_session *session, uint32_t why);
 /* Another group follows that of this number; this rank is to leave its group; it has. */
 UNI__SHARED bool uni__session_group_changed(const uni_session *session, uint32_t number);
 UNI__SHARED bool uni__session_leaves(const uni_session *session);

@@ -68,6 +68,7 @@ class Scale(unittest.TestCase):
         self.assertEqual(self.pids()[0], chief)
         shown = self.command("show", "digits").stdout
         self.assertIn("3 (1 to 4)", shown)
+        self.assertRegex(self.command("ls").stdout, r"digits/run_001 .* 3 ")
         for words, says in ((("scale", "digits", "9"), "1 to 4 workers, not 9"), (("scale", "digits", "0"), "not a number of workers"),
                             (("scale", "digits", "two"), "not a number of workers"), (("scale", "nothing", "2"), "nothing")):
             done = self.command(*words)
@@ -92,6 +93,7 @@ class Scale(unittest.TestCase):
             self.assertNotEqual(done.returncode, 0, value)
         done = self.command("run", "--workers", "1:2", "--min-workers", "1", "--", "true")
         self.assertIn("leave --min-workers out", done.stdout)
+        self.assertIn("2 (1 to 4)", self.command("run", "--workers", "1:4", "-n", "2", "--dry-run", "--", "true").stdout)
         self.start("-n", "2")
         self.wait_for(lambda: self.description().get("status") == "running", "the run")
         done = self.command("scale", "digits", "1")

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import numpy as np
@@ -248,6 +249,76 @@ class Replaced(unittest.TestCase):
         # Rank 1 died after its callbacks had seen the end of epoch 3 and before its next step: the new process goes through that end again.
         expected = ["epoch %d" % epoch for epoch in range(8) for _ in range(3)] + ["epoch 3"]
         self.assertEqual(sorted(re.findall(r"epoch \d+", killed)), sorted(expected))
+
+
+# Fit until the file is there; then a loop of its own over all of the data.
+GROWN = """
+import os, sys
+import numpy as np
+import unisono.tf as tf
+from unisono import keras
+
+keras.utils.set_random_seed(1)
+x = np.random.default_rng(0).normal(size=(96, 8)).astype("float32")
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+class Ends(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if os.path.exists(sys.argv[1]):
+            self.model.stop_training = True
+
+with strategy.scope():
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(32, activation="tanh"), keras.layers.Dense(1)])
+    model.compile(optimizer=keras.optimizers.Adam(global_clipnorm=1.0, gradient_accumulation_steps=int(sys.argv[2]) or None), loss="mse")
+model.fit(x, x.sum(1, keepdims=True), batch_size=48, epochs=1000000, verbose=0, callbacks=[Ends()])
+batches = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensor_slices((x,)).batch(48))
+total = sum(float(strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(lambda batch: tf.reduce_sum(batch[0]), args=(batch,)))) for batch in batches)
+print("total of %d workers: %r" % (strategy.num_replicas_in_sync, abs(total - float(x.sum())) < 1e-3), flush=True)
+"""
+
+
+@unittest.skipUnless(BUILD, "needs the command")
+class Grown(unittest.TestCase):
+    """A run that begins with one worker gets two more and loses one again; what follows fit sees as many as there are."""
+
+    def run_it(self, folder, accumulation, scales):
+        """What the run printed, and what each `unisono scale` did: (exit code, text)."""
+        script, end = os.path.join(folder, "script.py"), os.path.join(folder, "end")
+        command, answers = os.path.join(BUILD, "src/cli/unisono"), []
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(GROWN)
+        with subprocess.Popen([command, "run", "--workers", "1:3", "-n", "1", "--name", "grown", "--storage", folder, "--", sys.executable, script, end,
+                               accumulation], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
+            try:
+                while running.poll() is None and not os.path.exists(os.path.join(folder, "grown/run_001/run.json")):
+                    time.sleep(0.01)
+                for workers in scales:
+                    done = subprocess.run([command, "scale", "grown", workers, "--storage", folder, "--timeout", "60s"], text=True, stdout=subprocess.PIPE,
+                                          stderr=subprocess.STDOUT, check=False)
+                    answers.append((done.returncode, done.stdout))
+            finally:
+                with open(end, "w", encoding="utf-8"):
+                    pass
+            text = running.communicate(timeout=100)[0]
+        self.assertEqual(running.returncode, 0, text)
+        return text, answers
+
+    def test_scaled(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text, answers = self.run_it(folder, "0", ("3", "2"))
+            with open(os.path.join(folder, "grown/run_001/logs/rank_2.log"), encoding="utf-8") as file:
+                log = file.read()
+        self.assertEqual([code for code, _ in answers], [0, 0], answers)
+        self.assertEqual(re.findall("total of .*", text), ["total of 2 workers: True"] * 2, text)
+        self.assertIn("this worker has left the group", log)
+        self.assertNotIn("Traceback", log)
+
+    def test_a_fit_that_keeps_its_number(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text, answers = self.run_it(folder, "2", ("2",))
+        self.assertNotEqual(answers[0][0], 0)
+        self.assertIn("keeps 1 worker: this fit has gradient_accumulation_steps", answers[0][1])
+        self.assertIn("warning: the number of workers stays 1: this fit has gradient_accumulation_steps", text)
 
 
 if __name__ == "__main__":

@@ -354,18 +354,20 @@ class MultiWorkerMirroredStrategy(Strategy):
     def __init__(self, communication_options: Any = None):
         super().__init__()
         here = current_session()
-        self._session = here.session if here is not None and here.session.world_size > 1 else None
+        grows = here is not None and here.session.is_elastic
+        self._session = here.session if here is not None and (here.session.world_size > 1 or grows) else None
         self._place, self._size = (self._session.world_rank, self._session.world_size) if self._session is not None else _tf_config()
-        self._kind = "multi_worker" if self._size > 1 else "none"
+        self._kind = "multi_worker" if self._size > 1 or grows else "none"
 
     def _make(self):
         return _engine.Strategy(self._kind, 0, self._session)
 
+    # Workers come and go in fit, so the engine is asked, once it is there.
     def _workers(self):
-        return self._size
+        return self._size if self._native is None else self._native.num_workers
 
     def _rank(self):
-        return self._place
+        return self._place if self._native is None else self._native.worker_index
 
 
 def _tf_config():

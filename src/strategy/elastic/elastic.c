@@ -74,9 +74,14 @@ void uni__elastic_begin(uni_strategy *strategy)
     const uni__fused *fused = &strategy->fused;
     if (!elastic)
         return;
-    elastic->active = !elastic->had_fit && fused->on && uni__model_accumulation(fused->model) < 2;
+    bool accumulates = uni__model_accumulation(fused->model) > 1, later = elastic->had_fit;
+    elastic->active = !later && fused->on && !accumulates;
     elastic->had_fit = elastic->compares = true;
     elastic->resizes = elastic->active && uni__parts_are_cut(strategy);
+    elastic->vtable->set_fixed(elastic->context, elastic->resizes ? UNI__ELASTIC_NOT_FIXED
+                                                 : accumulates    ? UNI__ELASTIC_ACCUMULATES
+                                                 : later          ? UNI__ELASTIC_LATER_FIT
+                                                                  : UNI__ELASTIC_OWN_SHARDS);
     elastic->model = fused->model;
     if (elastic->active && elastic->catches_up) /* what it remembers is another's */
         elastic->vtable->set_replaceable(elastic->context, true, true, elastic->resizes);
@@ -96,6 +101,8 @@ void uni__elastic_left(uni_strategy *strategy)
 void uni__elastic_end(uni_strategy *strategy)
 {
     uni__elastic *elastic = strategy->elastic;
+    if (elastic)
+        elastic->vtable->set_fixed(elastic->context, UNI__ELASTIC_NOT_FIXED);
     if (!uni__elastic_is_active(strategy))
         return;
     elastic->active = false;

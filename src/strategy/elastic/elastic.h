@@ -55,6 +55,13 @@
 
 #include "strategy/internal.h"
 
+typedef enum uni__elastic_fixed {
+    UNI__ELASTIC_NOT_FIXED,
+    UNI__ELASTIC_OWN_SHARDS, /* the data is sharded by files, or by the program */
+    UNI__ELASTIC_ACCUMULATES, /* gradients of several batches */
+    UNI__ELASTIC_LATER_FIT /* a new process could only join the first one */
+} uni__elastic_fixed;
+
 /* What decides which processes are in the group: the controller of a run, or a test. */
 typedef struct uni__membership_vtable {
     const char *name;
@@ -71,6 +78,8 @@ typedef struct uni__membership_vtable {
     /* Whether this process can continue when another is replaced, can be replaced itself, and can
      * continue with more or fewer. */
     void (*set_replaceable)(void *context, bool others, bool itself, bool resizes);
+    /* Why the number of ranks stays as it is, of a fit that cannot continue with another. */
+    void (*set_fixed)(void *context, uni__elastic_fixed why);
     /* How many reports this process has made. */
     int64_t (*count_reports)(void *context);
     /* A new process has come to where the others are: until now its reports were repetitions. It

@@ -31,6 +31,15 @@ static void set_replaceable(void *context, bool others, bool itself, bool resize
     uni__session_set_replaceable(context, others, itself, resizes);
 }
 
+static void set_fixed(void *context, uni__elastic_fixed why)
+{
+    static const uint32_t words[] = { [UNI__ELASTIC_NOT_FIXED] = UNI__NOT_FIXED,
+                                      [UNI__ELASTIC_OWN_SHARDS] = UNI__FIXED_BY_DATA,
+                                      [UNI__ELASTIC_ACCUMULATES] = UNI__FIXED_BY_ACCUMULATION,
+                                      [UNI__ELASTIC_LATER_FIT] = UNI__FIXED_LATER_FIT };
+    uni__session_set_fixed(context, words[why]);
+}
+
 static int64_t count_reports(void *context)
 {
     return uni__session_reports(context);
@@ -50,6 +59,7 @@ int uni__open_elastic(uni_strategy **out, uni_session *session,
                                                     .leaves = leaves,
                                                     .left = left,
                                                     .set_replaceable = set_replaceable,
+                                                    .set_fixed = set_fixed,
                                                     .count_reports = count_reports,
                                                     .caught_up = caught_up };
     uni_comm *comm = NULL;
