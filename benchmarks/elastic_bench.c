@@ -188,6 +188,18 @@ static void wait_for_step(int64_t step)
     }
 }
 
+/* The next step may be one that the killed rank had ended: it counts with fewer workers only, or
+ * when it is the second. */
+static void wait_for_step_without(int workers, int64_t step)
+{
+    double begun = now_s();
+    while (atomic_load(&all->workers) == workers && atomic_load(&all->steps) < step + 2) {
+        if (now_s() - begun > HANG_S)
+            give_up("no step without the killed rank within a minute");
+        usleep(50);
+    }
+}
+
 /* Lets rank 0 make steps, one by one, until it has made one with that many workers. */
 static void wait_for_workers(int workers)
 {
@@ -228,7 +240,7 @@ static void *kill_and_scale(void *argument)
         double begun = now_s();
         atomic_store(&all->held_at, step + 3);
         kill(atomic_load(&all->pids[rank]), SIGKILL);
-        wait_for_step(step + 2); /* the next step may be one that the killed rank had ended */
+        wait_for_step_without(workers, step);
         it->waited_ms[i] = 1e3 * (now_s() - begun);
         wait_for_workers(workers);
     }

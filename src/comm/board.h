@@ -176,5 +176,7 @@ void uni__describe_what(uint64_t what, uint64_t count, char *out, size_t size);
 
 /* peer.c: 0 when the rank's process is alive, 1 when not; `why` gets the reason. */
 int uni__peer_check(uni_comm *comm, int rank, char *why, size_t size);
+/* The part of it that costs a few loads: the rendezvous says that the peer is gone. */
+bool uni__peer_is_blamed(const uni_comm *comm, int rank, char *why, size_t size);
 
 #endif

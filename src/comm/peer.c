@@ -1,5 +1,6 @@
 /*
- * peer.c - is a peer's process alive? A waiting rank checks every 20 ms.
+ * peer.c - is a peer's process alive? A waiting rank checks every 20 ms, and asks the rendezvous
+ * every 4 ms.
  *
  * The rendezvous is asked first if it can tell (the session learns of deaths from the kernel). Then
  * the kernel: on one host /proc/PID/stat shows dead, zombie and stopped processes. A process that
@@ -49,11 +50,16 @@ static int check_process(uni_comm *comm, int rank, char *why, size_t size)
     return 1;
 }
 
-int uni__peer_check(uni_comm *comm, int rank, char *why, size_t size)
+bool uni__peer_is_blamed(const uni_comm *comm, int rank, char *why, size_t size)
 {
     const uni__rendezvous *peers = &comm->peers;
-    if (peers->vtable && peers->vtable->alive &&
-        !peers->vtable->alive(peers->context, rank, why, size))
+    return peers->vtable && peers->vtable->alive &&
+           !peers->vtable->alive(peers->context, rank, why, size);
+}
+
+int uni__peer_check(uni_comm *comm, int rank, char *why, size_t size)
+{
+    if (uni__peer_is_blamed(comm, rank, why, size))
         return 1;
     if (atomic_load(&comm->board->header->ranks[rank].state) == UNI__RANK_CLOSED) {
         snprintf(why, size, "has closed its communicator");

@@ -36,6 +36,9 @@
 #include "comm/kinds.h"
 
 #define LOOK_NS 20000000u /* 20 ms */
+/* What costs only a few loads is looked at more often: a sleeping rank of an elastic group learns
+ * from it that another one has died. */
+#define GLANCE_NS 4000000u
 #define WARN_NS 10000000000ull
 #define CIRCLE_LOOKS 6
 #define MOVE_NS 1000000u /* at most this often */
@@ -194,6 +197,19 @@ static int look(uni_comm_request *request, uni__watch *seen, bool asleep, uni_er
     return 0;
 }
 
+/* What the controller or another rank has said. */
+static int glance(uni_comm_request *request, uni_error *err)
+{
+    uni_comm *comm = request->comm;
+    char why[200];
+    int rank = uni__lane_rank(request->lane, request->next_member);
+    UNI_TRY(uni__board_aborted(comm, err));
+    if (!uni__peer_is_blamed(comm, rank, why, sizeof why))
+        return 0;
+    return uni__board_fail(request, UNI_EWORKER, err, "rank %d %s", uni__comm_name(comm, rank),
+                           why);
+}
+
 /* The watch restarts when the request waits for something else. */
 static uni__watch *watch_of(uni_comm_request *request, uint64_t now)
 {
@@ -262,13 +278,15 @@ int uni__board_pause(uni_comm_request *request, uint64_t limit_ns, uni_error *er
     int status = 0;
     while (status == 0 && atomic_load_explicit(word, memory_order_acquire) >> 1 < target) {
         say_wait(request);
-        sleep_on(word, target, limit_ns && limit_ns < LOOK_NS ? limit_ns : LOOK_NS);
+        sleep_on(word, target, limit_ns && limit_ns < GLANCE_NS ? limit_ns : GLANCE_NS);
         if (atomic_load_explicit(word, memory_order_acquire) >> 1 >= target)
             break;
         now = uni__monotonic_ns();
         if (now - seen->looked >= LOOK_NS) {
             seen->looked = now;
             status = look(request, seen, true, err);
+        } else {
+            status = glance(request, err);
         }
         if (limit_ns && now - entered >= limit_ns)
             break;
