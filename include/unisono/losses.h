@@ -36,8 +36,8 @@ typedef enum uni_reduction {
 typedef struct uni_loss_options {
     size_t size; /* UNI_OPTIONS sets it; 0: the fields of 0.1 */
     uni_reduction reduction;
-    /* Cross-entropies: the predictions are logits. Without it they are probabilities, and those of
-     * a sigmoid or softmax are computed from its logits (uni_op_loss). */
+    /* Cross-entropies: the predictions are logits. Without it they are probabilities. Those of a
+     * sigmoid or softmax are computed from its logits either way (uni_op_loss). */
     bool from_logits;
     float label_smoothing;
     double delta; /* Huber; 0: 1; UNI_EXACTLY_ZERO: 0 */

@@ -230,7 +230,8 @@ typedef enum uni_loss_kind {
  * As in Keras, BINARY, CATEGORICAL and SPARSE of a tensor that a sigmoid or softmax made (by any
  * operation above) are computed from what it was applied to, and their gradient goes there without
  * passing the prediction; so outputs of exactly 0 and 1 train, too. Other probabilities, also a
- * softmax after a reshape, are clipped to [1e-7, 1 - 1e-7]. */
+ * softmax after a reshape, are clipped to [1e-7, 1 - 1e-7]. The kinds for logits do the same with
+ * such a tensor, which does not have logits, and warn once. */
 UNI_API uni_tensor *uni_op_loss(uni_tape *tape, uni_loss_kind kind, uni_tensor *target,
                                 uni_tensor *prediction, float parameter);
 

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <math.h>
+#include <string.h>
+#include <unisono/log.h>
 #include <unisono/tensor.h>
 
 #include "tensor/shared.h"
@@ -124,7 +126,9 @@ static void check_saturated(bool reference)
     static const double class_slopes[ROWS * COLS] = { 1, -1, 0, 0, 0, 0 };
 #define OF_CLASSES(MAKE)                                                                           \
     EXPECT(MAKE, SPARSE, 0, of_classes, class_slopes);                                             \
-    EXPECT(MAKE, CATEGORICAL, 0, of_classes, class_slopes);
+    EXPECT(MAKE, SPARSE_LOGITS, 0, of_classes, class_slopes);                                      \
+    EXPECT(MAKE, CATEGORICAL, 0, of_classes, class_slopes);                                        \
+    EXPECT(MAKE, CATEGORICAL_LOGITS, 0, of_classes, class_slopes);
     EACH_MAKER(OF_CLASSES)
 #undef OF_CLASSES
     /* Smoothed to 0.1, 0.8, 0.1: 0.1 * 0 + 0.8 * 500 + 0.1 * 300, and 0.1 * 400 + 0.1 * 350. */
@@ -135,7 +139,9 @@ static void check_saturated(bool reference)
     const double half = 0.5 / 3, ln2 = log(2);
     const double of_two[ROWS] = { (300 + 200 + ln2) / 3, 0 };
     const double two_slopes[ROWS * COLS] = { 1.0 / 3, -1.0 / 3, half, 0, 0, 0 };
-#define OF_TWO(MAKE) EXPECT(MAKE, BINARY, 0, of_two, two_slopes);
+#define OF_TWO(MAKE)                                                                               \
+    EXPECT(MAKE, BINARY, 0, of_two, two_slopes);                                                   \
+    EXPECT(MAKE, BINARY_LOGITS, 0, of_two, two_slopes);
     EACH_MAKER(OF_TWO)
 #undef OF_TWO
     /* Smoothed to 0.1 and 0.9. */
@@ -143,15 +149,30 @@ static void check_saturated(bool reference)
     const double smooth_two_slopes[ROWS * COLS] = { 0.3,        -0.3,      0.4 / 3,
                                                     -0.1 / 3.0, 0.1 / 3.0, -0.1 / 3.0 };
     EXPECT(dense_sigmoid, BINARY, 0.2f, smooth_two, smooth_two_slopes);
+    EXPECT(dense_sigmoid, BINARY_LOGITS, 0.2f, smooth_two, smooth_two_slopes);
     EXPECT(softmax, BINARY, 0.2f, smooth_two, smooth_two_slopes);
     uni_tape_free(tape);
 }
 
+static void count_warnings(void *context, uni_log_level level, const char *message)
+{
+    int *warnings = context;
+    assert_int_equal(level, UNI_LOG_WARN);
+    assert_non_null(strstr(message, "from_logits"));
+    (*warnings)++;
+}
+
+/* from_logits behind an activation is a mistake of the program: one warning a tape. */
 static void saturated_outputs_are_exact(void **state)
 {
     (void)state;
+    int warnings = 0;
+    uni_log_function_set(count_warnings, &warnings);
     check_saturated(false);
+    assert_int_equal(warnings, 1);
     check_saturated(true);
+    assert_int_equal(warnings, 2);
+    uni_log_function_set(NULL, NULL);
 }
 
 /* Behind another operation nothing is known of the logits, as in Keras. */

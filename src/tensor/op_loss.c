@@ -5,13 +5,16 @@
  *
  * Cross-entropies of probabilities that a sigmoid or softmax made are computed from its argument,
  * whichever of the two it was, and the gradient goes there directly: a probability that was rounded
- * to 0 or 1 has neither a finite logarithm nor a slope. Others are clipped.
+ * to 0 or 1 has neither a finite logarithm nor a slope. Others are clipped. The kinds of logits do
+ * the same with such a tensor, which is not one of logits, and warn.
  *
  *   prediction [rows, cols], target [rows, cols] or [rows] (sparse) -> out [rows]
  */
 #include <math.h>
 #include <string.h>
+#include "base/log.h"
 #include "tensor/internal.h"
+#include "tensor/update.h"
 
 #define EPSILON 1e-7f
 
@@ -35,18 +38,24 @@ static bool is_categorical(uni_loss_kind kind)
     return kind == UNI_LOSS_CATEGORICAL || kind == UNI_LOSS_CATEGORICAL_LOGITS;
 }
 
-/* The kind that computes the same from logits; the kind itself if there is none. */
-static uni_loss_kind of_logits(uni_loss_kind kind)
+/* Turns a cross-entropy into its kind for logits. False: the kind is not a cross-entropy. */
+static bool of_logits(uni_loss_kind *kind)
 {
-    switch (kind) {
+    switch (*kind) {
     case UNI_LOSS_BINARY:
-        return UNI_LOSS_BINARY_LOGITS;
+    case UNI_LOSS_BINARY_LOGITS:
+        *kind = UNI_LOSS_BINARY_LOGITS;
+        return true;
     case UNI_LOSS_CATEGORICAL:
-        return UNI_LOSS_CATEGORICAL_LOGITS;
+    case UNI_LOSS_CATEGORICAL_LOGITS:
+        *kind = UNI_LOSS_CATEGORICAL_LOGITS;
+        return true;
     case UNI_LOSS_SPARSE:
-        return UNI_LOSS_SPARSE_LOGITS;
+    case UNI_LOSS_SPARSE_LOGITS:
+        *kind = UNI_LOSS_SPARSE_LOGITS;
+        return true;
     default:
-        return kind;
+        return false;
     }
 }
 
@@ -58,6 +67,14 @@ const uni_tensor *uni__tensor_logits(const uni_tensor *tensor)
 void uni__tensor_set_logits(uni_tensor *tensor, uni_tensor *logits)
 {
     tensor->logits = logits;
+}
+
+void uni__warn_not_logits(const char *what)
+{
+    uni__warn("%s has from_logits=true, but a sigmoid or softmax made its predictions, which are "
+              "therefore not logits. It is computed from what that was applied to, as in Keras; "
+              "leave out the activation or from_logits",
+              what);
 }
 
 static float clipped(float p)
@@ -295,8 +312,10 @@ uni_tensor *uni_op_loss(uni_tape *tape, uni_loss_kind kind, uni_tensor *target,
     if (!target || !uni__check_f32(tape, "loss", prediction))
         return NULL;
     const uni_tensor *made = NULL;
-    if (prediction->logits && of_logits(kind) != kind) {
-        kind = of_logits(kind);
+    uni_loss_kind given = kind;
+    if (prediction->logits && of_logits(&kind)) {
+        if (kind == given && uni__tape_once(tape, UNI__ONCE_LOGITS))
+            uni__warn_not_logits("a cross-entropy");
         made = prediction;
         prediction = prediction->logits;
     }

@@ -60,6 +60,8 @@ size_t uni__tape_bytes(const uni_tape *tape); /* memory that the tape holds */
 UNI__SHARED const uni_tensor *uni__tensor_logits(const uni_tensor *tensor);
 /* Says so of a copy. Both are of one tape and one shape. */
 UNI__SHARED void uni__tensor_set_logits(uni_tensor *tensor, uni_tensor *logits);
+/* Warns that what (a loss, a metric) has from_logits and such a tensor. */
+void uni__warn_not_logits(const char *what);
 /* "(64, 128)" into out, always terminated; returns out. */
 #define UNI__SHAPE_TEXT_SIZE 160
 const char *uni__shape_text(char out[UNI__SHAPE_TEXT_SIZE], int ndim, const int64_t *shape);

@@ -69,7 +69,7 @@ void uni__buffer_free(float *data, size_t count);
 void uni__parallel(int threads, void (*body)(void *context, int index, int count), void *context);
 
 /* true on the first call for this tape (begin does not reset it): for one-time warnings. */
-enum { UNI__ONCE_AVERAGE_LOSS };
+enum { UNI__ONCE_AVERAGE_LOSS, UNI__ONCE_LOGITS };
 bool uni__tape_once(uni_tape *tape, unsigned what);
 /* The losses per example that this step computed last, for the check of how a loss was divided. */
 uni_tensor **uni__tape_per_example(uni_tape *tape);

@@ -50,6 +50,8 @@ def make_fit(r):
                 needs=["task", "loss", "samples", "batch_size", "epochs", "optimizer", "schedule", "schedule_config", "input", "hidden", "batches"], **make_optimizer_config(r))
     if "crossentropy" in case["loss"].lower():  # pixels that nobody scaled: outputs of exactly 0 and 1
         case["scale"] = r.choice([1, 1, 255])
+        # with an activation before it, a mistake that Keras warns of; without one, as it should be
+        case["from_logits"] = r.choice([None, None, "mistaken", "meant"])
     return case
 
 
@@ -82,6 +84,8 @@ def layers_of(keras, case):
         layers.append(keras.layers.LayerNormalization())
     if "centre" in extras:
         layers.append(centre_of(keras))
+    if case.get("from_logits") == "meant":
+        activation = None
     if "softmax_layer" in extras and activation == "softmax":
         return layers + [keras.layers.Dense(last), keras.layers.Softmax()]
     return layers + [keras.layers.Dense(last, activation=activation)]
@@ -128,11 +132,13 @@ def data_of(case, seed, samples):
     return x, y.astype("float32") if case["task"] != "sparse" else y, weight
 
 
-def named(keras, module, name):
+def named(keras, module, name, case):
     if name in FUNCTIONS:
         function = FUNCTIONS[name](keras.ops)
         function.__name__ = name
         return function
+    if case.get("from_logits") and name.lower().endswith("crossentropy"):
+        return getattr(module, name if name[0].isupper() else "".join(part.title() for part in name.split("_")))(from_logits=True)
     return getattr(module, name)() if name[0].isupper() else name
 
 
@@ -152,8 +158,8 @@ def run_fit(keras, case):
     extra = dict(jit_compile=False, run_eagerly=True) if keras.__name__ == "keras" else {}
     if case.get("loss_weights"):
         extra["loss_weights"] = case["loss_weights"]
-    model.compile(optimizer_of(keras, case), named(keras, keras.losses, case["loss"]), metrics=[named(keras, keras.metrics, each) for each in case.get("metrics") or []],
-                  weighted_metrics=[named(keras, keras.metrics, each) for each in case.get("weighted") or []] or None, **extra)
+    model.compile(optimizer_of(keras, case), named(keras, keras.losses, case["loss"], case), metrics=[named(keras, keras.metrics, each, case) for each in case.get("metrics") or []],
+                  weighted_metrics=[named(keras, keras.metrics, each, case) for each in case.get("weighted") or []] or None, **extra)
     x, y, weight = data_of(case, case["seed"], case["samples"])
     options = {key: value for key, value in data.items() if key in ("validation_split", "validation_freq", "initial_epoch", "steps_per_epoch", "validation_batch_size",
                                                                     "validation_steps") and value is not None}

@@ -86,8 +86,9 @@ class Saturated(unittest.TestCase):
         model = k.Sequential([k.Input((6,)), k.layers.Dense(8, activation="relu")] + self.outputs(k, loss)[form]())
         count = 1 if loss == "binary_crossentropy" else 3
         model.set_weights(self.weights[:2] + [self.weights[2][:, :count], self.weights[3][:count]])
-        cls = getattr(k.losses, "".join(part.title() for part in loss.split("_")))
-        model.compile(optimizer=k.optimizers.SGD(1e-5), loss=cls(**options), metrics=["accuracy", loss])
+        name = "".join(part.title() for part in loss.split("_"))
+        model.compile(optimizer=k.optimizers.SGD(1e-5), loss=getattr(k.losses, name)(**options),
+                      metrics=["accuracy", getattr(k.metrics, name)(name=loss, **{key: value for key, value in options.items() if key == "from_logits"})])
         y = self.targets[loss]
         out = [model.evaluate(self.x, y, verbose=0)]
         if form != 2:  # dropout draws other numbers
@@ -98,7 +99,7 @@ class Saturated(unittest.TestCase):
     def test_two_epochs(self):
         for loss in self.targets:
             for form in range(5):
-                for options in [{}] + ([{"label_smoothing": 0.2}] if loss[0] != "s" and form == 0 else []):
+                for options in [{}, {"from_logits": True}] + ([{"label_smoothing": 0.2}, {"label_smoothing": 0.2, "from_logits": True}] if loss[0] != "s" and form == 0 else []):
                     with self.subTest(loss=loss, form=form, **options):
                         theirs, ours = (self.run_one(k, loss, form, **options) for k in (real, keras))
                         if form < 4 and not (form == 3 and loss[0] == "b"):  # a softmax of one is 1, and its logit may be near
@@ -107,6 +108,25 @@ class Saturated(unittest.TestCase):
                             np.testing.assert_allclose(a, b, rtol=1e-4)
                         for a, b in zip(ours[1], theirs[1]):
                             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+
+    def test_eager_calls(self):
+        """Losses and metrics of the predictions themselves, without compile; of their numbers nothing is known but the numbers."""
+        for loss, y in self.targets.items():
+            name = "".join(part.title() for part in loss.split("_"))
+            for activation in ("sigmoid", "softmax"):
+                for from_logits in (False, True):
+                    with self.subTest(loss=loss, activation=activation, from_logits=from_logits):
+                        seen, given = [], None
+                        for k in (real, keras):
+                            count = 1 if loss == "binary_crossentropy" else 3
+                            model = k.Sequential([k.Input((6,)), k.layers.Dense(count, activation=activation, use_bias=False)])
+                            model.set_weights([self.weights[0][:, :count] / 20])
+                            value, metric = getattr(k.losses, name)(from_logits=from_logits), getattr(k.metrics, name)(from_logits=from_logits)
+                            p = model(self.x)
+                            metric.update_state(y, p)
+                            given = np.asarray(p) if given is None else given  # near 1, two sigmoids round differently
+                            seen.append([float(value(y, p)), float(metric.result()), float(value(y, given))])
+                        np.testing.assert_allclose(seen[1], seen[0], rtol=1e-4)
 
 
 if __name__ == "__main__":

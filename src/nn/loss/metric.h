@@ -75,6 +75,7 @@ struct uni_metric {
     uni__metric_settings settings;
     size_t size;
     double *state;
+    bool warned; /* of from_logits behind an activation */
     uni_metric_function function;
     void *context;
 };

@@ -208,18 +208,20 @@ static int check_classes(const uni_metric *metric, uni__row_value row_value,
 }
 
 /* As in the loss: probabilities that a sigmoid or softmax made are not clipped, but computed again
- * from what it was applied to. */
-static void find_logits(uni__rows *rows, const uni_metric *metric, uni__row_value row_value,
+ * from what it was applied to, and with from_logits they are not taken for logits. */
+static void find_logits(uni__rows *rows, uni_metric *metric, uni__row_value row_value,
                         const uni_tensor *prediction)
 {
     const uni_tensor *logits = NULL;
     rows->logits = metric->settings.from_logits;
-    if (!rows->logits &&
-        (row_value == binary_crossentropy || row_value == categorical_crossentropy ||
-         row_value == sparse_crossentropy))
+    if (row_value == binary_crossentropy || row_value == categorical_crossentropy ||
+        row_value == sparse_crossentropy)
         logits = uni__tensor_logits(prediction);
     if (logits == NULL)
         return;
+    if (rows->logits && !metric->warned)
+        uni__warn_not_logits(metric->name);
+    metric->warned = metric->warned || rows->logits;
     rows->logits = true;
     rows->prediction = uni_tensor_data(logits);
 }
