@@ -100,11 +100,11 @@ int uni__group_give_file(uni__group *group, int rank, const char *path, const ch
 {
     uni__remote_host *host = uni__remote_host_of(group, rank);
     int32_t to = rank;
-    uint8_t head[sizeof to + sizeof(uni__remote_file) + 4096];
+    uint8_t head[sizeof to + sizeof(uni__remote_file) + UNI__REMOTE_PATH_MAX];
     uni__remote_file about = { .path_size = (uint32_t)strlen(path) };
     if (!host)
         return uni_error_set(err, UNI_EPEER, "the host of rank %d is gone", rank);
-    if (about.path_size > 4000)
+    if (about.path_size > UNI__REMOTE_PATH_MAX)
         return uni_error_set(err, UNI_EINVAL, "cannot send %s to host %s: its path is too long",
                              from, host->name);
     FILE *file = fopen(from, "re");
