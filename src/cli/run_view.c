@@ -244,6 +244,14 @@ static int is_checkpoint(const struct dirent *entry)
     return strncmp(entry->d_name, "checkpoint_", 11) == 0;
 }
 
+/* A run may be another user's, and a link in it would show a checkpoint from elsewhere as its
+ * own. */
+static bool is_own_dir(const char *path)
+{
+    struct stat info;
+    return path && lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
 static uni_value *describe_checkpoint(const char *run_dir, const char *name)
 {
     uni_value *entry = uni_value_dict();
@@ -252,7 +260,9 @@ static uni_value *describe_checkpoint(const char *run_dir, const char *name)
     uni_error err = { 0 };
     int status = uni_dict_take(entry, "name", uni_value_string(name)) < 0 ||
                  uni_dict_take(entry, "path", uni_value_string(path)) < 0;
-    if (!status && uni_checkpoint_open(&checkpoint, path, &err) < 0)
+    if (!status && !is_own_dir(path))
+        status = uni_dict_take(entry, "error", uni_value_string("not a directory")) < 0;
+    else if (!status && uni_checkpoint_open(&checkpoint, path, &err) < 0)
         status = uni_dict_take(entry, "error", uni_value_string(err.message)) < 0;
     else if (!status)
         status =
@@ -280,7 +290,7 @@ uni_value *cli_checkpoints(const uni_run *run)
     uni_value *list = uni_value_list();
     char *dir = uni__path_join(uni_run_info_of(run)->dir, "checkpoints", NULL);
     struct dirent **names = NULL;
-    int count = dir ? scandir(dir, &names, is_checkpoint, alphasort) : 0;
+    int count = is_own_dir(dir) ? scandir(dir, &names, is_checkpoint, alphasort) : 0;
     bool failed = list == NULL;
     for (int i = 0; i < count; i++) {
         failed = failed || uni_list_take(list, describe_checkpoint(uni_run_info_of(run)->dir,
@@ -298,13 +308,16 @@ uni_value *cli_checkpoints(const uni_run *run)
 
 int64_t cli_step_checkpoint(const uni_run *run)
 {
-    char *dir = uni__path_join(uni_run_info_of(run)->dir, UNI__STEPS_NAME, NULL);
+    const char *run_dir = uni_run_info_of(run)->dir;
+    char *dir = uni__path_join(run_dir, UNI__STEPS_NAME, NULL);
+    char *all = uni__path_join(run_dir, UNI__STEPS_NAME, "checkpoints", NULL);
     uni_checkpoint *newest = NULL;
     int64_t iteration = -1;
-    if (dir && uni__path_is_dir(dir) && uni_checkpoint_open_latest(&newest, dir, NULL) == 0)
+    if (is_own_dir(dir) && is_own_dir(all) && uni_checkpoint_open_latest(&newest, dir, NULL) == 0)
         iteration = uni_checkpoint_info_of(newest)->iteration;
     uni_checkpoint_close(newest);
     free(dir);
+    free(all);
     return iteration;
 }
 

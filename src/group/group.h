@@ -72,8 +72,8 @@ typedef struct uni__group_events {
     void (*host_signalled)(void *context, int signal); /* a wish to stop that came to a host */
     void (*launcher_lost)(void *context, const char *sentence);
     void (*log)(void *context, int rank, const void *data, size_t size);
-    /* A piece of a file of a checkpoint directory; the path was checked. last: 1 of the file, 2 of
-     * the directory. */
+    /* A piece of a file of a checkpoint directory; the path was checked. `last` as in
+     * uni__remote_file. */
     void (*file)(void *context, int rank, const char *path, uint64_t offset, const void *data,
                  size_t size, int last);
     void (*remark)(void *context,

@@ -75,8 +75,14 @@ typedef struct uni__control_words {
 typedef struct uni__remote_file {
     uint64_t offset;
     uint32_t path_size; /* bytes of the relative path that follows, no zero at its end */
-    uint32_t last; /* 1: nothing follows of this file; 2: nor of the directory */
+    uint32_t last; /* 1: nothing follows of this file, or one of the values below */
 } uni__remote_file;
+
+#define UNI__REMOTE_PATH_MAX 4000u
+/* In `last`: the directory has been sent; it cannot be sent, and the bytes are a sentence that says
+ * why. */
+#define UNI__REMOTE_FILE_END 2
+#define UNI__REMOTE_FILE_FAILED 3
 
 #define UNI__REMOTE_CHUNK (256u << 10)
 #define UNI__REMOTE_PULSE_NS 250000000ull

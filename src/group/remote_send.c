@@ -4,6 +4,7 @@
  * changed. Controller thread.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,14 +101,16 @@ int uni__group_give_file(uni__group *group, int rank, const char *path, const ch
 {
     uni__remote_host *host = uni__remote_host_of(group, rank);
     int32_t to = rank;
-    uint8_t head[sizeof to + sizeof(uni__remote_file) + 4096];
+    uint8_t head[sizeof to + sizeof(uni__remote_file) + UNI__REMOTE_PATH_MAX];
     uni__remote_file about = { .path_size = (uint32_t)strlen(path) };
     if (!host)
         return uni_error_set(err, UNI_EPEER, "the host of rank %d is gone", rank);
-    if (about.path_size > 4000)
+    if (about.path_size > UNI__REMOTE_PATH_MAX)
         return uni_error_set(err, UNI_EINVAL, "cannot send %s to host %s: its path is too long",
                              from, host->name);
-    FILE *file = fopen(from, "re");
+    /* Links inside a checkpoint are followed; one to a FIFO must not hold up the controller. */
+    int fd = open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
     uint8_t *bytes = file ? malloc(UNI__REMOTE_CHUNK) : NULL;
     int status = bytes ? 0 : errno;
     while (status == 0 && !about.last) {

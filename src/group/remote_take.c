@@ -151,7 +151,7 @@ static void take_region(uni__group *group, int rank, const uint8_t *payload, siz
 static void take_file(uni__group *group, int rank, const uint8_t *payload, size_t size)
 {
     uni__remote_file head;
-    char path[4001];
+    char path[UNI__REMOTE_PATH_MAX + 1];
     if (size < sizeof head)
         return;
     memcpy(&head, payload, sizeof head);

@@ -7,7 +7,7 @@
 bool uni__remote_path_is_safe(const char *path, size_t size)
 {
     size_t start = 0;
-    if (size == 0 || size > 4000)
+    if (size == 0 || size > UNI__REMOTE_PATH_MAX)
         return false;
     for (size_t i = 0; i <= size; i++) {
         if (i < size && (unsigned char)path[i] < 0x20)

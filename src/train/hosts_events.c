@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/stage.h"
+#include "group/remote.h"
 #include "train/hosts_internal.h"
 
 #define TAIL_BYTES 1500
@@ -375,13 +376,24 @@ void uni__hosts_file(void *context, int rank, const char *path, uint64_t offset,
     if (!run)
         return;
     uni__rank *from = &run->ranks[rank];
-    int status =
-        from->incoming ? 0 : uni__stage_new(&from->incoming, run->places.staging_dir, rank, &err);
-    if (status == 0 && last < 2)
+    int status = 0;
+    if (last == UNI__REMOTE_FILE_FAILED)
+        status = uni_error_set(&err, UNI_EIO, "host %s cannot send a checkpoint directory: %.*s",
+                               uni__rank_host(run, rank), (int)(size < 900 ? size : 900),
+                               (const char *)data);
+    else if (!from->incoming)
+        status = uni__stage_new(&from->incoming, run->places.staging_dir, rank, &err);
+    if (status == 0 && last < UNI__REMOTE_FILE_END)
         status = uni__stage_write(from->incoming, path, offset, data, size, &err);
-    if (status < 0)
-        uni__run_fatal(run, status == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_CHECKPOINT,
-                       &err);
+    if (status == 0)
+        return;
+    /* What has come of it must not become a checkpoint while the attempt ends. */
+    if (from->incoming && uni__remove_tree(from->incoming, NULL) < 0)
+        uni__warn("%s is left behind for now", from->incoming);
+    free(from->incoming);
+    from->incoming = NULL;
+    uni__run_fatal(run, status == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_CHECKPOINT,
+                   &err);
 }
 
 char *uni__hosts_take_directory(uni__run *run, int rank)

@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -312,18 +313,24 @@ void uni__resize_to(uni__run *run, int workers)
     uni__resize_look(run, uni__monotonic_ns());
 }
 
-/* The command writes the number into a file of the run directory, which is ours alone. */
+/* The command writes the number into a file of the run directory, which is ours alone; but a worker
+ * can put there what it likes, and must not hold us up. */
 void uni__resize_ask(uni__run *run)
 {
     char text[16] = "", *end = text;
+    struct stat info;
     if (!uni__run_is_resizable(run) || run->state != UNI__RUN_RUNNING)
         return;
-    int fd = openat(run->places.dir_fd, UNI__SCALE_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd =
+        openat(run->places.dir_fd, UNI__SCALE_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return;
-    ssize_t size = read(fd, text, sizeof text - 1);
+    bool regular = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+    ssize_t size = regular ? read(fd, text, sizeof text - 1) : 0;
     close(fd);
-    (void)unlinkat(run->places.dir_fd, UNI__SCALE_FILE, 0);
+    /* What cannot be removed would be read, and complained of, at every tick. */
+    if (unlinkat(run->places.dir_fd, UNI__SCALE_FILE, 0) < 0)
+        return;
     long wanted = size > 0 ? strtol(text, &end, 10) : 0;
     if (end > text && wanted >= run->trainer->min_workers && wanted <= run->num_workers)
         uni__resize_to(run, (int)wanted);

@@ -505,6 +505,31 @@ class Storage(Hosts):
             self.assertIn("ends after step 20", run.log(0))
             self.assertEqual(len(glob.glob(run.dir + "/checkpoints/checkpoint_*")), 20)
 
+    def test_what_cannot_be_read_does_not_become_a_checkpoint(self):
+        """A file that root cannot read either (a process's memory at 0), and a directory that is gone: the run says which, and keeps no checkpoint."""
+        script = os.path.join(self.net.base, "name_it.py")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write("import json, os, sys, tempfile, time\nkind = sys.argv[1]\nhere = tempfile.mkdtemp()\nplace = os.path.join(here, 'state')\nos.mkdir(place)\n"
+                       "with open(os.path.join(place, 'a'), 'w') as out:\n    out.write('whole')\n"
+                       "os.symlink('a', os.path.join(place, 'b'))\n"
+                       "if kind == 'gone':\n    place += '_gone'\n"
+                       "if kind == 'unreadable':\n    open(place + '/c', 'w').close()\n    os.system('mount --bind /proc/%d/mem %s/c' % (os.getpid(), place))\n"
+                       "line = {'metrics': {'x': 1}, 'checkpoint': place}\n"
+                       "os.write(int(os.environ['UNISONO_REPORT_FD']), json.dumps(line).encode() + b'\\n')\ntime.sleep(2)\n")
+        for kind in ("good", "gone", "unreadable"):
+            code, out = self.net.unisono(kind, "--hosts", "a:1,b:1", "-v", "--", "python3", script, kind)
+            run = Run(self.net.storage, kind)
+            found = glob.glob(run.dir + "/checkpoints/checkpoint_*/**/*", recursive=True)
+            names = sorted({os.path.basename(path) for path in found})
+            if kind == "good":
+                self.assertEqual(code, 0, out)
+                self.assertIn("a", names)
+                self.assertNotIn("b", names, "links are not sent")
+            else:
+                self.assertNotEqual(code, 0, out)
+                self.assertRegex(out, "host [ab] cannot send a checkpoint directory: cannot (list|read|look)")
+                self.assertEqual(found, [])
+
 
 class Interfaces(Hosts):
     """Which of its addresses the controller offers."""

@@ -12,14 +12,15 @@ import attack
 import support
 import terminal_test
 
-FILES = ["run.json", "journal.jsonl", "results.jsonl", "logs/rank_0.log", "logs/rank_0.log.1", "checkpoints", "progress.csv", "tune.jsonl"]
+FILES = ["run.json", "journal.jsonl", "results.jsonl", "logs/rank_0.log", "logs/rank_0.log.1", "checkpoints", ".steps", ".scale", "progress.csv", "tune.jsonl"]
 COMMANDS = [["ls"], ["ls", "--json"], ["show", "evil"], ["show", "--all", "evil"], ["why", "evil"], ["logs", "evil"], ["logs", "-n", "5", "evil"], ["plot", "evil"], ["tune", "show", "evil"]]
 MEMORY = 512 << 20
 
 
 def look(storage):
     def lower():
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        if "ASAN_OPTIONS" not in os.environ:  # its shadow memory takes terabytes of addresses
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for words in COMMANDS:
         done = subprocess.run([support.program("unisono"), *words], env=support.environment(storage), stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False,
@@ -98,6 +99,28 @@ def test_an_iteration_for_each_rank(storage):
         file.write('{"format":"unisono results","version":1,"world_size":2}\n')
         file.writelines('{"attempt":1,"rank":%d,"iteration":%d,"metrics":{"m":1}}\n' % (number % 60_000, number + 1) for number in range(150_000))
     look(storage)
+
+
+def test_links_to_other_checkpoints(storage):
+    """A link in place of a directory of checkpoints: `show` and `why` told of those of another run, perhaps a private one, as if they were this one's."""
+    private = os.path.join(storage, "private")
+    command = [support.program("unisono"), "run", "-n", "1", "--name", "real", "--storage", private, "--", "sh", "-c",
+               "mkdir -p $0/d && echo 1 >$0/d/a && for i in 1 2 3; do %s report --checkpoint $0/d mine=4711; done" % support.program("unisono"), storage]
+    done = subprocess.run(command, env=support.environment(storage), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    real = os.path.join(private, "real", "run_001")
+    assert "checkpoint_000003" in os.listdir(os.path.join(real, "checkpoints"))
+    for number, (name, target) in enumerate([("checkpoints", os.path.join(real, "checkpoints")), (".steps", real),
+                                             ("checkpoints/checkpoint_000003", os.path.join(real, "checkpoints", "checkpoint_000003")),
+                                             (".steps/checkpoints", os.path.join(real, "checkpoints"))]):
+        place = os.path.join(storage, "l%d" % number)
+        path = os.path.join(terminal_test.hostile_run(place), name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.symlink(target, path)
+        for words in (["show", "evil"], ["show", "--all", "evil"], ["why", "evil"]):
+            done = subprocess.run([support.program("unisono"), *words], env=support.environment(place), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                  timeout=20, check=False)
+            assert "4711" not in done.stdout and "taken at iteration" not in done.stdout and "of a step" not in done.stdout, (name, words, done.stdout)
 
 
 if __name__ == "__main__":

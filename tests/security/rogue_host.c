@@ -64,7 +64,7 @@ static void look_around(void)
 {
     const char *join = getenv(UNI__JOIN_VARIABLE);
     char job[33], key[65], address[48];
-    int seal, port;
+    int seal = 0, port = 0;
     uni__launched launched;
     if (!join || sscanf(join, "2:%32[0-9a-f]:%u:%d:%d:%64[0-9a-f]:%47[0-9.]", job,
                         &credentials.attempt, &seal, &port, key, address) != 6)

@@ -37,6 +37,12 @@ def shell(script):
     return ["sh", "-c", 'test "$UNISONO_RANK" = 1 && exec sleep 100; ' + script]
 
 
+def shell_all(script):
+    """Rank 0 does this first, and both do the rest."""
+    first, rest = script.split("; ", 1)
+    return ["sh", "-c", 'test "$UNISONO_RANK" = 1 || %s; %s' % (first, rest)]
+
+
 def script_of(storage, text):
     path = os.path.join(storage, "worker.py")
     with open(path, "w", encoding="utf-8") as file:
@@ -278,6 +284,20 @@ def test_files_that_are_replaced(storage):
             assert "exited with code 3" in said, (what, name, said[-2000:])
     # Without -q the command itself has the log open, so that the agent does not wait for a reader.
     run(storage, ["python3", script, "fifo", "logs/rank_0.log"], "--max-failures", "1", "-q", limit="20s", seconds=15, workers=1)
+
+
+def test_requests_that_are_replaced(storage):
+    """A worker puts a FIFO, a directory or nonsense where `unisono scale` writes its request: the controller waited for a writer of the FIFO, deaf to its limits."""
+    program = os.path.join(os.environ["UNISONO_BUILD"], "examples", "engine", "engine_digits_mlp")
+    if not os.path.exists(program):
+        raise support.Skip("needs the engine")
+    for what in ("mkfifo $UNISONO_RUN_DIR/.scale", "mkdir $UNISONO_RUN_DIR/.scale", "ln -s /dev/zero $UNISONO_RUN_DIR/.scale", "echo 1e9 >$UNISONO_RUN_DIR/.scale",
+                 "head -c 9999999 /dev/zero >$UNISONO_RUN_DIR/.scale"):
+        place = os.path.join(storage, what.split()[0])
+        os.mkdir(place)
+        said = run(place, shell_all(what + "; exec %s" % program), "--workers", "1:2", "-n", "2", limit="2s", seconds=20)
+        assert "failed" in said or "stopped" in said or "succeeded" in said, (what, said[-2000:])
+        assert said.count("does not have a number") <= 2, said[-2000:]
 
 
 def attacked(storage, how):

@@ -33,6 +33,7 @@ typedef struct host_transfer {
     size_t message_size;
     int message_type; /* -1: a line of the report pipe */
     bool keep; /* the directory is the program's own */
+    char *failure; /* why the directory cannot be sent, or NULL */
 } host_transfer;
 
 typedef struct host_worker {

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/shared.h"
@@ -27,6 +28,7 @@ static void free_transfer(host_transfer *transfer)
     uni_value_free(transfer->files);
     free(transfer->directory);
     free(transfer->message);
+    free(transfer->failure);
     if (transfer->fd >= 0 && transfer->active)
         close(transfer->fd);
     *transfer = (host_transfer){ .fd = -1 };
@@ -47,9 +49,15 @@ void host_worker_forget(host_worker *worker)
     memset(&worker->control, 0, sizeof worker->control);
 }
 
+/* Links are not sent (docs/hosts.md). */
 static int note_file(void *context, const char *relative, const char *full, uint64_t size,
                      uni_error *err)
 {
+    struct stat info;
+    if (lstat(full, &info) == 0 && S_ISLNK(info.st_mode))
+        return 0;
+    if (strlen(relative) > UNI__REMOTE_PATH_MAX)
+        return uni_error_set(err, UNI_ELIMIT, "the path of %.200s... is too long", full);
     return uni_list_take(context, uni_value_string(relative));
 }
 
@@ -73,7 +81,7 @@ static void list_directory(host_worker *worker, const char *path)
     transfer->directory = strdup(path);
     transfer->files = uni_value_list();
     if (uni__walk_files(path, note_file, transfer->files, &err) < 0)
-        uni__warn("a checkpoint of rank %d is not sent whole: %s", worker->rank, err.message);
+        transfer->failure = strdup(err.message);
 }
 
 bool host_transfer_begin(host_agent *self, int slot, int type, const uint8_t *payload, size_t size)
@@ -144,7 +152,7 @@ static void say_file(host_agent *self, int slot, const char *path, uint64_t offs
                      const void *bytes, size_t size, uint32_t last)
 {
     int32_t rank = self->workers[slot].rank;
-    uint8_t head[sizeof rank + sizeof(uni__remote_file) + 4096];
+    uint8_t head[sizeof rank + sizeof(uni__remote_file) + UNI__REMOTE_PATH_MAX];
     uni__remote_file about = { .offset = offset,
                                .path_size = (uint32_t)strlen(path),
                                .last = last };
@@ -155,28 +163,51 @@ static void say_file(host_agent *self, int slot, const char *path, uint64_t offs
                    bytes, size);
 }
 
+/* A part of the next file into bytes; its size. Negative when it cannot be read: then `failure` has
+ * the reason, because a checkpoint with a file cut short must not become complete. */
+static ssize_t read_piece(host_transfer *transfer, const char *path, uint8_t *bytes)
+{
+    char *full = uni__path_join(transfer->directory, path, NULL);
+    ssize_t n = -1;
+    uni_error err = { 0 };
+    if (full && transfer->fd < 0) {
+        transfer->fd = open(full, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        transfer->offset = 0;
+    }
+    if (full && bytes && transfer->fd >= 0)
+        n = pread(transfer->fd, bytes, UNI__REMOTE_CHUNK, (off_t)transfer->offset);
+    if (n < 0) {
+        (void)uni_error_set_errno(&err, errno, "cannot read %.600s", full ? full : path);
+        transfer->failure = strdup(err.message);
+    }
+    free(full);
+    return n;
+}
+
 static bool send_piece_of_file(host_agent *self, int slot, host_transfer *transfer)
 {
     const char *path =
         uni_value_as_string(uni_list_get(transfer->files, transfer->next_file), NULL);
-    if (!path || strlen(path) > 4000) {
-        say_file(self, slot, "end", 0, NULL, 0, 2);
+    uint8_t *bytes = path && !transfer->failure ? malloc(UNI__REMOTE_CHUNK) : NULL;
+    ssize_t n = path && !transfer->failure ? read_piece(transfer, path, bytes) : 0;
+    if (n < 0 || transfer->failure) {
+        const char *why = transfer->failure ? transfer->failure : "out of memory";
+        say_file(self, slot, "failed", 0, why, strlen(why), UNI__REMOTE_FILE_FAILED);
+        if (transfer->fd >= 0)
+            close(transfer->fd);
+        transfer->fd = -1;
+        transfer->message_size = 0; /* there is nothing that it could speak of */
+        free(bytes);
         return true;
     }
-    if (transfer->fd < 0) {
-        char *full = uni__path_join(transfer->directory, path, NULL);
-        transfer->fd = full ? open(full, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
-        transfer->offset = 0;
-        free(full);
+    if (!path) {
+        say_file(self, slot, "end", 0, NULL, 0, UNI__REMOTE_FILE_END);
+        return true;
     }
-    uint8_t *bytes = malloc(UNI__REMOTE_CHUNK);
-    ssize_t n = bytes && transfer->fd >= 0
-                    ? pread(transfer->fd, bytes, UNI__REMOTE_CHUNK, (off_t)transfer->offset)
-                    : 0;
     bool last = n < (ssize_t)UNI__REMOTE_CHUNK;
-    say_file(self, slot, path, transfer->offset, bytes, n > 0 ? (size_t)n : 0, last);
+    say_file(self, slot, path, transfer->offset, bytes, (size_t)n, last);
     free(bytes);
-    transfer->offset += n > 0 ? (uint64_t)n : 0;
+    transfer->offset += (uint64_t)n;
     if (last) {
         if (transfer->fd >= 0)
             close(transfer->fd);
@@ -196,7 +227,9 @@ void host_transfer_pump(host_agent *self)
                                     : send_piece_of_file(self, slot, transfer);
         if (!done)
             continue;
-        if (transfer->message_type < 0)
+        if (transfer->message_size == 0)
+            ; /* the run ends */
+        else if (transfer->message_type < 0)
             host_say(self, slot, UNI__REMOTE_LINE, transfer->message, transfer->message_size);
         else
             host_say_message(self, slot, transfer->message_type, transfer->message,
