@@ -193,7 +193,7 @@ static void fill_standard_descriptors(void)
 
 int main(int argc, char **argv)
 {
-    /* Static: the streams are used until exit, and the leak checker sees who has them. */
+    /* Static: the streams are used until exit, and the leak checker finds them here. */
     static cli_context context;
     fill_standard_descriptors();
     context = (cli_context){ .program = argv[0],
