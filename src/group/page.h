@@ -31,7 +31,7 @@
 #include "base/futex.h"
 
 #define UNI__PAGE_MAGIC 0x31494e55u /* "UNI1" */
-#define UNI__PAGE_VERSION 6u
+#define UNI__PAGE_VERSION 7u
 #define UNI__RING_BYTES (4u << 20)
 #define UNI__RING_OFFSET 4096u
 #define UNI__PAGE_BYTES (UNI__RING_OFFSET + UNI__RING_BYTES)
@@ -66,6 +66,7 @@ typedef struct uni__page {
     _Atomic int64_t stop_at; /* the iteration at which all ranks stop */
     _Atomic uint32_t stop_seen; /* the train function was told to stop */
     _Atomic uint32_t loaded; /* the train function loaded a checkpoint in this attempt */
+    _Atomic uint32_t no_steps; /* by the worker: it reports, and nothing saves between reports */
     _Atomic uint32_t released; /* futex; lockstep: iterations the driver consumed (low 32 bits) */
     _Atomic uint32_t checkpoints_taken; /* by the worker */
     _Atomic uint32_t

@@ -145,7 +145,8 @@ struct uni__run {
     uint64_t described_ns; /* run.json was last written for its progress */
     int64_t described_mark;
     struct {
-        bool lost_progress, slow_disk, returned, incomplete, state_lost, bad_lines;
+        bool lost_progress, slow_disk, returned, incomplete, state_lost, bad_lines, no_steps,
+            not_synchronous;
     } said; /* once is enough */
 };
 
@@ -278,6 +279,7 @@ void uni__run_message(uni__run *run, int rank, int type, const uint8_t *payload,
 /* A worker broke the protocol: the attempt fails with that sentence. */
 void uni__run_broken(uni__run *run, int rank, const char *sentence);
 void uni__run_mail(uni__run *run, int rank, const uni__wire_frame *frame);
+void uni__run_look_for_steps(uni__run *run, bool at_the_end);
 void uni__run_line(uni__run *run, int rank, const char *line, size_t size);
 /* Frees what it held of its last attempt; the next one counts on from that iteration. */
 void uni__rank_forget(uni__rank *rank, int64_t resumed);
