@@ -37,6 +37,7 @@ void uni__rank_forget(uni__rank *rank, int64_t resumed)
         rank->reported = resumed;
     rank->done = rank->failed = false;
     rank->newest_until_ns = 0;
+    rank->uneven = false;
     rank->saves = 0;
     rank->copies = 0;
     free(rank->incoming);

@@ -63,6 +63,7 @@ typedef struct uni__rank {
     uint32_t newest_saves; /* how often it had called save_checkpoint when it asked */
     uint32_t saves; /* dictionaries of save_checkpoint that came from it; only rank 0's come */
     uint64_t newest_until_ns; /* it is answered by then; 0: it has not asked */
+    bool uneven; /* it reports more often than rank 0 (newest.c) */
     bool asked_chief; /* a member whose last message to the chief has no answer */
     uni__cause ended_for; /* a frozen member that we are ending; kind NONE otherwise */
     int64_t log_start; /* size of its log when this attempt began */
