@@ -2,12 +2,12 @@
  * remote.c - the controller's side of workers on other hosts (remote.h): the launcher, the hosts
  * that connected, how they end.
  *
- * One launcher process (mpirun, srun, or our own for ssh) a run's attempt, started by the local agent
- * in a slot of its own, so that it ends with everything else. It brings up the hosts' agents; they connect, name
- * their ranks, and look for the token in the storage. When every rank has a host, `placed` is told.
- * Ending: hosts are told to end their workers and end themselves, the launcher then ends by itself
- * (and cleans up after itself); what has not ended in time is killed by the local agent. All on the
- * controller thread.
+ * One launcher process (mpirun, srun, or our own for ssh) a run's attempt, started by the local
+ * agent in a slot of its own, so that it ends with everything else. It brings up the hosts' agents;
+ * they connect, name their ranks, and look for the token in the storage. When every rank has a
+ * host, `placed` is told. Ending: hosts are told to end their workers and end themselves, the
+ * launcher then ends by itself (and cleans up after itself); what has not ended in time is killed
+ * by the local agent. All on the controller thread.
  */
 #include <signal.h>
 #include <stdio.h>

@@ -2,11 +2,11 @@
  * hosts_internal.h - runs over several hosts: which hosts take part, how they are started, what
  * each of them sees. Only for this module.
  *
- * A trainer with a launcher other than "local" has a uni__hosts. Every attempt is a new mpirun, srun
- * or ssh with keys of its own (MPI cannot be started twice in a rank); when every rank has a host,
- * the workers are spawned as on one machine. A host that is lost is left out of later attempts when
- * enough slots remain (num_workers, or else min_workers). Inside an existing mpirun or srun
- * ("foreign") there is one attempt.
+ * A trainer with a launcher other than "local" has a uni__hosts. Every attempt is a new mpirun,
+ * srun or ssh with keys of its own (MPI cannot be started twice in a rank); when every rank has a
+ * host, the workers are spawned as on one machine. A host that is lost is left out of later
+ * attempts when enough slots remain (num_workers, or else min_workers). Inside an existing mpirun
+ * or srun ("foreign") there is one attempt.
  */
 #ifndef UNISONO_TRAIN_HOSTS_INTERNAL_H
 #define UNISONO_TRAIN_HOSTS_INTERNAL_H

@@ -61,7 +61,7 @@ class Ssh(Hosts):
             file.write(SSHD_CONFIG.format(base=self.net.base, host=name))
         words = ("ip", "netns", "exec", self.net.prefix + name, "unshare", "--uts", "sh", "-c",
                  "hostname %s; exec /usr/sbin/sshd -D -e -f %s" % (name, config))
-        log = open(config + ".log", "w", encoding="utf-8")  # noqa: SIM115 (the server's)
+        log = open(config + ".log", "w", encoding="utf-8")
         with log:
             server = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.wait_for(lambda: ":22 " in self.net.in_host(name, "ss", "-Hltn").stdout)

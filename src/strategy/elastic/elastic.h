@@ -47,8 +47,8 @@
  * log file of the chief) is not replaced.
  *
  * What does not fit (gradient accumulation, a second fit, the first step of a fit, what follows it,
- * a death while a kernel is updated by factors, several hosts) fails as before, and the run restarts
- * from its checkpoint. fit's thread.
+ * a death while a kernel is updated by factors, several hosts) fails as before, and the run
+ * restarts from its checkpoint. fit's thread.
  */
 #ifndef UNISONO_STRATEGY_ELASTIC_H
 #define UNISONO_STRATEGY_ELASTIC_H

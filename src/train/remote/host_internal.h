@@ -2,10 +2,11 @@
  * host_internal.h - the insides of unisono-host, the agent of a run on one of its hosts.
  *
  * mpirun or srun starts one such process for every rank, because each worker must find the
- * variables that the launcher made for its rank; ssh starts one for all ranks of a host. On each host the first of them (local rank 0) does
- * the work: it has the workers of the host in a group (group.h) and hands on what they say to the
- * controller (group/remote.h). The others give it their variables over an abstract socket, and stay
- * until it ends. Controller thread of the group, but for main.
+ * variables that the launcher made for its rank; ssh starts one for all ranks of a host. On each
+ * host the first of them (local rank 0) does the work: it has the workers of the host in a group
+ * (group.h) and hands on what they say to the controller (group/remote.h). The others give it their
+ * variables over an abstract socket, and stay until it ends. Controller thread of the group, but
+ * for main.
  */
 #ifndef UNISONO_TRAIN_REMOTE_HOST_INTERNAL_H
 #define UNISONO_TRAIN_REMOTE_HOST_INTERNAL_H

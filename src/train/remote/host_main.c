@@ -2,10 +2,10 @@
  * host_main.c - the program unisono-host: the agent of a run on one of its hosts (the design is in
  * host_internal.h).
  *
- * Started by mpirun, srun or ssh, never by hand. Where the controller listens and its public key come
- * in the environment, or over ssh on standard input; the agent makes a key pair of its own and announces the public half on its
- * standard output (group/keyring.h). It ends, with every worker below it, when the controller says
- * so or the link to it is gone.
+ * Started by mpirun, srun or ssh, never by hand. Where the controller listens and its public key
+ * come in the environment, or over ssh on standard input; the agent makes a key pair of its own and
+ * announces the public half on its standard output (group/keyring.h). It ends, with every worker
+ * below it, when the controller says so or the link to it is gone.
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -6,10 +6,10 @@
  * goes over standard input, so that no command line shows it, and a login shell sees only a path.
  * What comes back is passed on line by line:
  *
- *   unisono-host key ...     its announcement (group/keyring.h), if it speaks of the host's own rank
- *   unisono-host joined      it has reached the controller; not passed on
- *   unisono-check {...}      its answer to `unisono check`
- *   anything else            behind the host's name
+ *   unisono-host key ...   its announcement (group/keyring.h), if it is of the host's own rank
+ *   unisono-host joined    it has reached the controller; not passed on
+ *   unisono-check {...}    its answer to `unisono check`
+ *   anything else          behind the host's name
  *
  * A host that ends before it has joined fails the launch. Later the others go on without it: their
  * agents live as long as their connections to the controller. Single thread.
