@@ -230,8 +230,9 @@ static void overhear(int number)
 }
 
 /* When the process of a rank ends without MPI_Finalize, Hydra tells the others of its host by
- * SIGUSR1, which would be their end. The agent says which process ended. When ssh ends, there is no
- * reader for what the agent prints. A function and not SIG_IGN: that would stay with the workers. */
+ * SIGUSR1, which would be their end. The agent says which process ended. When ssh ends, there is
+ * no reader for what the agent prints. A function and not SIG_IGN: that would stay with the
+ * workers. */
 static void overhear_launchers(void)
 {
     overhear(SIGUSR1);
