@@ -204,6 +204,8 @@ int uni_callback_report_checkpoint(uni_callback **out, uni_session *session, int
     int status = uni_callback_new(out, &class_, report, err);
     if (status < 0)
         free(report);
+    else if (every >= 0)
+        uni__session_keeps_steps(session);
     return status;
 }
 
