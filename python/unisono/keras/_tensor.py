@@ -432,7 +432,8 @@ class Variable(_Operators):
 
     def view(self) -> np.ndarray:
         """Its numbers without a copy: writing to them changes the weight, and so does training."""
-        return np.asarray(self._p.array())
+        numbers = np.asarray(self._p.array())
+        return numbers.copy() if context().tracing else numbers  # call() on zeros changes no variable
 
     def value(self) -> Tensor:
         """A copy as a tensor."""
