@@ -6,7 +6,7 @@ from numbers_layers import images, numbers, rows, series, some
 
 # ---- functions ----
 
-ONE = ["abs", "cos", "exp", "floor", "log", "negative", "relu", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tanh"]
+ONE = ["abs", "absolute", "cos", "exp", "floor", "log", "negative", "relu", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tanh"]
 TWO = ["add", "divide", "equal", "floor_divide", "greater", "less", "maximum", "minimum", "mod", "multiply", "power", "subtract"]
 REDUCE = ["max", "mean", "min", "prod", "sum"]
 ACTIVATIONS = ["elu", "exponential", "gelu", "hard_sigmoid", "leaky_relu", "linear", "relu", "relu6", "selu", "sigmoid", "silu", "softmax", "softplus", "softsign", "swish", "tanh"]

@@ -208,7 +208,7 @@ def run_all(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=2400)
+    parser.add_argument("--count", type=int, default=2600)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kind", choices=sorted(KINDS))
     parser.add_argument("--jobs", type=int, default=2)

@@ -138,7 +138,7 @@ def model_class(keras):
 
 
 def model_of(keras, case):
-    names = [name for name in case["parts"] or []]
+    names = list(case["parts"] or [])
     classes = layer_classes(keras)
     if case["place"] == "model":
         return model_class(keras)([part_of(keras, classes, name) for name in names] + [keras.layers.Dense(1, kernel_initializer="ones")], names + ["dense"])

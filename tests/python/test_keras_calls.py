@@ -38,7 +38,7 @@ class Exceptions(unittest.TestCase):
         ids = keras.ops.convert_to_tensor(np.array([2**24 + 1, 2**40 + 1]))
         for got, wanted in ((ids + 1, [2**24 + 2, 2**40 + 2]), (3 * ids, [3 * 2**24 + 3, 3 * 2**40 + 3]), (ids % 2, [1, 1]), (ids // 2, [2**23, 2**39]),
                             (keras.ops.sum(ids), 2**24 + 2**40 + 2), (keras.ops.concatenate([ids, ids[:1]]), [2**24 + 1, 2**40 + 1, 2**24 + 1]),
-                            (ids == 2**24, [False, False]), (keras.ops.take(ids, [1]), [2**40 + 1]), (int(ids[1]), 2**40 + 1)):
+                            (ids == 2**24, [False, False]), (keras.ops.take(ids, [1]), [2**40 + 1]), (int(ids[1]), 2**40 + 1), (keras.ops.absolute(x=-ids), [2**24 + 1, 2**40 + 1])):
             self.assertEqual(np.asarray(got).tolist(), wanted)
         np.testing.assert_allclose(np.asarray(keras.ops.convert_to_tensor(np.float32([5.5, -5.5])) % 2.0), [1.5, 0.5])
 

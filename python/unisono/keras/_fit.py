@@ -251,7 +251,7 @@ class Trains:
                 raise NotImplementedError("%s does not call a %s of one's own: write the loop around it (a GradientTape and apply_gradients)" % (function, name))
         for name, value in vars(self).items() if function != "predict" else ():
             if isinstance(value, metrics_module.Metric):
-                raise NotImplementedError("%s does not report the metric self.%s that call() may update: give metrics to compile(), or write the loop (a GradientTape and "
+                raise NotImplementedError("%s does not report the metric self.%s that call() may update: give metrics to compile, or write the loop (a GradientTape and "
                                           "apply_gradients)" % (function, name))
 
 

@@ -186,7 +186,7 @@ def raw_of(value: Any) -> Any:
 
 WHOLE = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "pow": np.power, "maximum": np.maximum, "minimum": np.minimum, "negate": np.negative,
          "abs": np.abs, "square": np.square, "sign": np.sign, "sum": np.sum, "max": np.max, "min": np.min,
-         **{name: getattr(np, name) for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")}}
+         "equal": np.equal, "not_equal": np.not_equal, "less": np.less, "less_equal": np.less_equal, "greater": np.greater, "greater_equal": np.greater_equal}
 
 
 def whole(*values: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from unisono import _engine
-from unisono.extend import Refused, check, safe_text
+from unisono.extend import Refused, check, safe_text, strict_module
 from unisono.keras._arguments import Configured, check_float32, named_arguments
 from unisono.keras._tensor import Tensor, as_numbers, as_one_sample, context, raw_of, tape_for
 
@@ -219,3 +219,6 @@ def native(value: Any) -> Any:
             return float((each * share).sum()), float(share.sum())
         return _engine.Metric(getattr(value, "__name__", "metric"), count)
     raise TypeError("a metric is a name, a Metric or a function, not %s" % type(value).__name__)
+
+
+strict_module(globals())

@@ -9,6 +9,7 @@ import numpy as np
 
 from unisono import _engine
 from unisono.keras._tensor import WHOLE, Tensor, Variable, binary, compare, context, convert_to_tensor, floor_divide, mod, raw_of, tape_for, unary, whole
+from unisono.extend import strict_module
 
 __all__ = ["abs", "absolute", "add", "all", "any", "argmax", "broadcast_to", "cast", "clip", "concatenate", "convert_to_numpy", "convert_to_tensor", "cos",
            "divide", "equal", "exp", "expand_dims", "floor", "floor_divide", "greater", "less", "log", "log_softmax", "matmul", "max", "maximum", "mean", "min",
@@ -259,3 +260,6 @@ def ones(shape: Any, dtype: Any = "float32") -> Tensor:
 def convert_to_numpy(x: Any) -> np.ndarray:
     """Its numbers as an array."""
     return x.numpy() if isinstance(x, (Tensor, Variable)) else np.asarray(x)
+
+
+strict_module(globals())

@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from unisono import _engine
-from unisono.extend import Refused, as_kind, check, checks_kinds, strict_class
+from unisono.extend import Refused, as_kind, check, checks_kinds, strict_class, strict_module
 from unisono.keras._arguments import Configured
 from unisono.keras._tape import LazyGradient
 from unisono.keras._tensor import Tensor, Variable, context, shared
@@ -356,3 +356,4 @@ def of_native(native: Any) -> Optimizer:
     return out
 
 
+strict_module(globals())
