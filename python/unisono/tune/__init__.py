@@ -24,6 +24,10 @@ __all__ = ["Checkpoint", "CheckpointConfig", "ExperimentAnalysis", "FailureConfi
 
 
 def __getattr__(name):
+    if name in ("integration", "logger", "schedulers", "search", "stopper"):  # tune.schedulers.ASHAScheduler, as in Ray
+        import importlib
+
+        return importlib.import_module("unisono.tune." + name)
     from unisono._missing import complain
 
     return complain("unisono.tune", name)
