@@ -2,12 +2,14 @@
  * ucx_test.c - what the transport over UCX promises beyond the contract: a killed rank is named within a second, the survivors close and meet again in
  * the same processes, calls that differ are named on both sides, and what is sealed opens with its key only.
  */
+#include <limits.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -203,11 +205,60 @@ static const uni__ucx_plugin *load(void)
     const uni__plugin file = { .file = UNI__UCX_PLUGIN_FILE,
                                .symbol = UNI__UCX_PLUGIN_SYMBOL,
                                .version = UNI__UCX_PLUGIN_VERSION,
-                               .built = "src/comm" };
+                               .built = "src/comm",
+                               .settings = UNI__UCX_SETTINGS };
     uni_error failure = { 0 };
     const void *table = NULL;
     assert_int_equal(uni__plugin_open(&table, &file, &failure), 0);
     return table;
+}
+
+/* In a process that has not loaded UCX yet, and a directory where another user has left settings.
+ * Its exit code: of what was done with them. */
+enum { LOADED = 1, WROTE = 2, REFUSED = 4 };
+
+static int load_among_settings(bool ignores, bool later)
+{
+    char dir[] = "/tmp/unisono-test-XXXXXX", path[PATH_MAX];
+    const uni__plugin file = { .file = UNI__UCX_PLUGIN_FILE,
+                               .symbol = UNI__UCX_PLUGIN_SYMBOL,
+                               .version = UNI__UCX_PLUGIN_VERSION,
+                               .built = "src/comm",
+                               .settings = ignores ? UNI__UCX_SETTINGS : NULL,
+                               .reads_later = later };
+    const void *table = NULL;
+    assert_non_null(mkdtemp(dir));
+    pid_t child = fork();
+    if (child == 0) {
+        FILE *settings = chdir(dir) == 0 ? fopen("ucx.conf", "w") : NULL;
+        if (!settings || fprintf(settings, "UCX_LOG_FILE=%s/written\n", dir) < 0 ||
+            fclose(settings) != 0 || chown("ucx.conf", 65534, 65534) < 0)
+            _exit(100);
+        int status = uni__plugin_open(&table, &file, NULL);
+        char here[PATH_MAX];
+        if (!getcwd(here, sizeof here) || strcmp(here, dir) != 0)
+            _exit(101);
+        _exit((status == 0 ? LOADED : 0) | (access("written", F_OK) == 0 ? WROTE : 0) |
+              (status == UNI_EPERMISSION ? REFUSED : 0));
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    snprintf(path, sizeof path, "%s/written", dir);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/ucx.conf", dir);
+    unlink(path);
+    rmdir(dir);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void test_settings(void **state)
+{
+    if (geteuid() != 0)
+        skip(); /* needs another user */
+    assert_int_equal(load_among_settings(false, false), LOADED | WROTE);
+    assert_int_equal(load_among_settings(true, false), LOADED);
+    assert_int_equal(load_among_settings(true, true), REFUSED);
 }
 
 /* Two ranks in this process. wrong: added to the token that rank 1 sends. */
@@ -387,10 +438,11 @@ static void test_sealed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed),  cmocka_unit_test(test_differing),
-        cmocka_unit_test(test_message), cmocka_unit_test(test_aborted),
-        cmocka_unit_test(test_closing), cmocka_unit_test(test_token),
-        cmocka_unit_test(test_forged),  cmocka_unit_test(test_sealed),
+        cmocka_unit_test(test_settings),  cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_differing), cmocka_unit_test(test_message),
+        cmocka_unit_test(test_aborted),   cmocka_unit_test(test_closing),
+        cmocka_unit_test(test_token),     cmocka_unit_test(test_forged),
+        cmocka_unit_test(test_sealed),
     };
     return cmocka_run_group_tests_name("ucx", tests, NULL, NULL);
 }
