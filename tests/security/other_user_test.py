@@ -186,8 +186,14 @@ def test_what_others_can_write_is_refused(storage):
     """Each part of a run of one's own, made writable for others in turn."""
     attack.need_root()
     directory = attack.failed_run(storage, VICTIM, "open", "exit 3")
-    for path in (attack.shared(storage), os.path.dirname(directory), directory, os.path.join(directory, "run.json"),
-                 os.path.join(directory, "journal.jsonl"), os.path.join(directory, "logs"), os.path.join(directory, "results.jsonl")):
+    parts = ("run.json", "journal.jsonl", "results.jsonl", "progress.csv", "tune.jsonl", "logs", "checkpoints", ".recovery", ".steps", ".staging")
+    for name in parts[5:]:
+        os.makedirs(os.path.join(directory, name), mode=0o700, exist_ok=True)
+    for name in parts[:5]:
+        with open(os.path.join(directory, name), "a", encoding="utf-8"):
+            pass
+    attack.give_away(directory, VICTIM)
+    for path in (attack.shared(storage), os.path.dirname(directory), directory, *(os.path.join(directory, name) for name in parts)):
         before = os.stat(path).st_mode & 0o7777
         wide = 0o777 if os.path.isdir(path) else 0o666
         for mode in (wide, wide & ~0o002) if path != attack.shared(storage) else (wide,):
@@ -196,7 +202,9 @@ def test_what_others_can_write_is_refused(storage):
                 done = attack.call(storage, VICTIM, "unisono", *words)
                 attack.assert_refused(done, "refusing", "chmod")
         os.chmod(path, before)
-    assert attack.call(storage, VICTIM, "unisono", "run", "--resume", "open", "--", "true").returncode == 0
+    os.unlink(os.path.join(directory, "tune.jsonl"))
+    done = attack.call(storage, VICTIM, "unisono", "run", "--resume", "open", "--", "true")
+    assert done.returncode == 0, done.stderr
 
 
 def test_links_are_not_followed(storage):
