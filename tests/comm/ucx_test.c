@@ -437,12 +437,13 @@ static void test_sealed(void **state)
 
 int main(void)
 {
+    /* The last two load UCX into this process, which must not be forked after that. */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_settings),  cmocka_unit_test(test_killed),
         cmocka_unit_test(test_differing), cmocka_unit_test(test_message),
         cmocka_unit_test(test_aborted),   cmocka_unit_test(test_closing),
-        cmocka_unit_test(test_token),     cmocka_unit_test(test_forged),
-        cmocka_unit_test(test_sealed),
+        cmocka_unit_test(test_sealed),    cmocka_unit_test(test_token),
+        cmocka_unit_test(test_forged),
     };
     return cmocka_run_group_tests_name("ucx", tests, NULL, NULL);
 }
