@@ -194,11 +194,12 @@ static int run(uni_program *program, trial *t, const char *resume, uni_result **
     CHECK(uni_dict_take(config, "shared", uni_value_string(t->path)) == 0);
     CHECK(uni_dict_take(config, "csv", uni_value_string(t->csv)) == 0);
     CHECK(uni_dict_take(config, "strategy", uni_value_string(t->strategy)) == 0);
-    int status = uni_trainer_fit(
-        result, t->trainer,
-        UNI_OPTIONS(uni_run_options, .function = t->function ? t->function : "train",
-                    .config = config, .policy = &t->policy, .resume_run = resume, .from_checkpoint = t->from),
-        err);
+    int status = uni_trainer_fit(result, t->trainer,
+                                 UNI_OPTIONS(uni_run_options,
+                                             .function = t->function ? t->function : "train",
+                                             .config = config, .policy = &t->policy,
+                                             .resume_run = resume, .from_checkpoint = t->from),
+                                 err);
     uni_value_free(config);
     return status;
 }
