@@ -111,8 +111,9 @@ typedef struct uni_trainer_options {
     int servers;
     int evaluators; /* 0 or 1: a process with the role "evaluator" (TensorFlow's); default 0 */
     const char *backend; /* "native" (default), "tensorflow", "torch", "horovod", "none" */
-    const char *launcher; /* "local" (default), "mpi" or "slurm" (docs/hosts.md) */
-    const char *hosts; /* mpi: "a:2,b:2"; slurm: the allocation's unless given */
+    /* "local", "ssh", "mpi" or "slurm" (docs/hosts.md); default: ssh with hosts, otherwise local */
+    const char *launcher;
+    const char *hosts; /* ssh, mpi: "a:2,b:2"; slurm: the allocation's unless given */
     /* Of this machine, for other hosts: a name, an address or a subnet; default: probed */
     const char *interface;
     /* Encrypt all traffic between hosts, including gradients over MPI, or refuse to start:

@@ -100,15 +100,16 @@ void engine_tape_borrow(PyObject *tape, uni_tape *raw)
     self->raw = raw;
 }
 
-/* begin(training, record, model, seed, number) */
+/* begin(training, record, model, seed, number, keep_state=False) */
 static PyObject *tape_begin(PyObject *object, PyObject *arguments)
 {
     engine_tape *self = (engine_tape *)object;
     engine_state *state = engine_state_of(object);
-    int training, record;
+    int training, record, keep_state = 0;
     PyObject *model;
     unsigned long long seed, number;
-    if (!PyArg_ParseTuple(arguments, "ppOKK", &training, &record, &model, &seed, &number))
+    if (!PyArg_ParseTuple(arguments, "ppOKK|p", &training, &record, &model, &seed, &number,
+                          &keep_state))
         return NULL;
     if (model != Py_None && !Py_IS_TYPE(model, state->model))
         return door_raise_text(PyExc_TypeError, "not a model: %R", model);
@@ -120,7 +121,8 @@ static PyObject *tape_begin(PyObject *object, PyObject *arguments)
                                            .record = record,
                                            .gradients = gradients ? gradients->raw : NULL,
                                            .seed = seed,
-                                           .number = number });
+                                           .number = number,
+                                           .keep_state = keep_state });
     Py_RETURN_NONE;
 }
 

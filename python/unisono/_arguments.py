@@ -8,7 +8,8 @@ function does not act on:
              instead. The peer's default value asks for nothing and is accepted.
   harmless   an argument of the peer's that cannot change a result: HARMLESS below is the only list of them
 
-A function that takes only what it declares is decorated with @strict(...). A function that takes keywords of its own (**metrics) calls check().
+A function that takes only what it declares is decorated with @strict(...), or its module ends with strict_module(globals()). A function that takes keywords of its
+own (**metrics) calls check().
 docs/signatures.md lists all of them; tests/differential/signatures.py compares that list with the peers' own signatures.
 """
 
@@ -82,12 +83,14 @@ HARMLESS: dict[str, dict[str, str]] = {
 }
 
 
-def near(name: str, known: Iterable[str]) -> str:
-    """The end of an error about an unknown argument: the nearest one, or all that there are."""
+def near(name: str, known: Iterable[str], others: Iterable[str] = ()) -> str:
+    """The end of an error about an unknown argument: the nearest one, or all that there are. others: names that are not offered but may be meant."""
     import difflib
 
     known = list(known)
     found = difflib.get_close_matches(name, known, 1, 0.6)
+    closer = difflib.get_close_matches(name, [*found, *others], 1, 0.8)
+    found = closer or found
     if found:
         return "; did you mean %r?" % found[0]
     return "; its arguments are: %s" % ", ".join(known) if known else "; it takes no keyword arguments"
@@ -121,7 +124,7 @@ def check(what: str, given: Mapping[str, Any], known: Iterable[str] = (), refuse
             if not any(_is_default(value, each) for each in (refused[name].default, *refused[name].also)):
                 raise TypeError("%s(%s=%.40r) is not supported: %s" % (short, name, value, refused[name].why))
         elif name not in known and name not in harmless(what):
-            raise TypeError("%s() got an unexpected keyword argument %r%s" % (short, name, near(name, known)))
+            raise TypeError("%s() got an unexpected keyword argument %r%s" % (short, name, near(name, known, [*refused, *HARMLESS.get(what, ())])))
 
 
 def public_name(function: Any) -> str:
@@ -146,7 +149,7 @@ def strict(refused: Mapping[str, Refused] | None = None, *, name: str | None = N
         what, (positional, passes_on) = name or public_name(function), _declared(function)
         assert passes_on == bool(also), "%s takes any keyword: name them with also=, or call check() in it" % what
         declared = {*positional, *also}
-        offered = [each for each in positional + also if each not in refused and each not in ("self", "cls")]
+        offered = [each for each in positional + also if each not in refused and each not in ("self", "cls") and not each.startswith("_")]
         places = [(index, each) for index, each in enumerate(positional) if each in refused]
 
         @functools.wraps(function)
@@ -191,6 +194,24 @@ def strict_class(refused: Mapping[str, Refused] | None = None, *, also: Iterable
     return wrap
 
 
+def strict_module(namespace: dict[str, Any]) -> None:
+    """The last line of a public module: what its __all__ names and is not strict yet names the nearest argument for one that it does not have, too.
+    Functions and the __init__ of classes; those that take any keyword look themselves."""
+    module = ".".join(part for part in namespace["__name__"].split(".") if not part.startswith("_"))
+    for name in namespace["__all__"]:
+        value: Any = namespace.get(name)
+        if isinstance(value, type):
+            made: Any = vars(value).get("__init__")
+            if _takes_only_its_own(made) and not issubclass(value, BaseException):
+                setattr(value, "__init__", strict(name="%s.%s" % (module, name))(made))  # noqa: B010 (mypy)
+        elif _takes_only_its_own(value):
+            namespace[name] = strict(name="%s.%s" % (module, name))(value)
+
+
+def _takes_only_its_own(function: Any) -> bool:
+    return hasattr(function, "__code__") and not hasattr(function, "__refused__") and not _declared(function)[1]
+
+
 # ---- kinds of values ----
 
 # What an annotation asks for: how an error calls it, and whether a value is one.
@@ -229,13 +250,14 @@ def _checked(what: str, function: Any) -> Any:
     while hasattr(inner, "__wrapped__"):
         inner = inner.__wrapped__
     names = inner.__code__.co_varnames[1:inner.__code__.co_argcount]
+    passes_on = _declared(inner)[1]
     refused = getattr(function, "__refused__", {})  # of any kind
     kinds = {name: kind for name, kind in inner.__annotations__.items() if name not in refused}
 
     @functools.wraps(function)
     def call(self: Any, *arguments: Any, **given: Any) -> Any:
-        if hasattr(function, "__public__") and not given.keys() <= set(names):  # names come before kinds
-            check(function.__public__, given, names, function.__refused__)
+        if not passes_on and not given.keys() <= set(names):  # names come before kinds
+            check(getattr(function, "__public__", what), given, names, refused)
         by_place = [as_kind(what, name, value, kinds.get(name, "")) for name, value in zip(names, arguments)]
         given = {name: as_kind(what, name, value, kinds.get(name, "")) for name, value in given.items()}
         return function(self, *by_place, *arguments[len(names):], **given)

@@ -8,7 +8,7 @@ from typing import Any
 
 from unisono._arguments import Refused, strict
 
-LAUNCHERS = ("local", "mpi", "slurm")
+LAUNCHERS = ("local", "ssh", "mpi", "slurm")
 _state: dict[str, Any] = {"initialized": False, "before": {}, "quiet": False, "resources": {}}
 
 
@@ -36,7 +36,7 @@ _REFUSED = {
 def init(address: str | None = None, *, num_cpus: int | None = None, num_gpus: int | None = None, resources: dict[str, float] | None = None,
          log_to_driver: bool | None = None, hosts: Any = None, launcher: str | None = None, encrypt: bool | None = None, no_seal: bool | None = None,
          secret_file: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """Nothing needs to be started. launcher: "local", "mpi" or "slurm"; hosts: "a:2,b:2" or a dictionary {"a": 2, "b": 2} (then mpi is meant).
+    """Nothing needs to be started. launcher: "local", "ssh", "mpi" or "slurm"; hosts: "a:2,b:2" or a dictionary {"a": 2, "b": 2} (then ssh is meant).
 
     encrypt, no_seal, secret_file: as the options of `unisono run` over hosts (docs/hosts.md, Security).
     address: None, "auto" or "local". There is no server to connect to: what `ray up` and --address did, hosts= and launcher= do.
@@ -47,7 +47,7 @@ def init(address: str | None = None, *, num_cpus: int | None = None, num_gpus: i
     if isinstance(hosts, dict):
         hosts = ",".join("%s:%d" % pair for pair in hosts.items())
     if launcher is None and hosts is not None and "UNISONO_LAUNCHER" not in os.environ:
-        launcher = "mpi"
+        launcher = "ssh"
     if launcher is not None and launcher not in LAUNCHERS:
         raise ValueError("launcher must be one of %s, not %r" % (", ".join(LAUNCHERS), launcher))
     _set("UNISONO_LAUNCHER", launcher)

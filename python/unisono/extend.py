@@ -3,7 +3,7 @@
 The look-alikes of this distribution (unisono.ray, .air, .util, .horovod, .keras and .tf) are such packages: they import public modules of the
 package proper and this one, and no module whose name begins with an underscore (tools/check-packages). It may change between versions.
 
-  arguments     strict, strict_class, check, Refused, HARMLESS, near: no argument is swallowed; as_kind, checks_kinds: nor replaced by a default
+  arguments     strict, strict_class, strict_module, check, Refused, HARMLESS, near: no argument is swallowed; as_kind, checks_kinds: nor replaced by a default
   names         complain, sentence, INSTEAD: a name that is not offered says what to use instead
   text          safe_text: names from files without escape sequences
   the session   current_session: a worker's session and its trainer's settings, or None; outside: says once that a function does nothing here
@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from unisono._arguments import (HARMLESS as HARMLESS, Refused as Refused, as_kind as as_kind, check as check, checks_kinds as checks_kinds, near as near,
-                                strict as strict, strict_class as strict_class)
+                                strict as strict, strict_class as strict_class, strict_module as strict_module)
 from unisono._missing import INSTEAD as INSTEAD, complain as complain, sentence as sentence
 from unisono._safe import text as safe_text
 
@@ -52,7 +52,7 @@ _LAZY = {
     "backend_config": "train._backend.backend_config", "check_progress_timeout": "train._backend.check_progress_timeout",
     "make_group": "train._backend.make_group", "refuse_hooks": "train._backend.refuse_hooks", "Prepared": "tune._trainable.Prepared",
 }
-__all__ = sorted({"HARMLESS", "INSTEAD", "Refused", "check", "complain", "near", "safe_text", "sentence", "strict", "strict_class", *_LAZY})
+__all__ = sorted({"HARMLESS", "INSTEAD", "Refused", "check", "complain", "near", "safe_text", "sentence", "strict", "strict_class", "strict_module", *_LAZY})
 
 
 def __getattr__(name: str) -> Any:

@@ -82,8 +82,9 @@ const char *cli_cause_advice(const uni_value *cause)
         return "Something sent it SIGKILL: an administrator, a job limit, or the kernel's OOM "
                "killer (see `dmesg`).";
     if (words && strcmp(words->name, "launch") == 0 && cli_cause_is_launchers(cause))
-        return "logs/launcher.log has the reason from mpirun or srun. Check the host names, that "
-               "processes can be started there (mpirun needs ssh without a password), and that "
+        return "logs/launcher.log has the reason from ssh, mpirun or srun. Check the host names, "
+               "that "
+               "processes can be started there (ssh without a password), and that "
                "unisono is installed at the same path on every host.";
     return words ? words->advice : "";
 }

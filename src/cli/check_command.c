@@ -23,9 +23,9 @@ static const cli_option check_options[] = {
       "check these hosts instead (a:2,b:2 or a,b): whether the launcher can start the same release "
       "of unisono there, whether the host can reach this machine, its plug-ins, free space and "
       "clock" },
-    { NULL, "launcher", 0, CLI_STRING, offsetof(check_values, launcher), "NAME", "mpi",
+    { NULL, "launcher", 0, CLI_STRING, offsetof(check_values, launcher), "NAME", "ssh",
       "UNISONO_LAUNCHER", NULL,
-      "with --hosts: mpi or slurm; slurm without --hosts checks the nodes of the allocation" },
+      "with --hosts: ssh, mpi or slurm; slurm without --hosts checks the nodes of the allocation" },
     { NULL, "interface", 0, CLI_STRING, offsetof(check_values, interface), "NAME", NULL, NULL, NULL,
       "show which addresses `unisono run --interface` would use: a name, an address or a subnet" },
     CLI_STORAGE_OPTION(check_values),

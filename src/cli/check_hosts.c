@@ -55,7 +55,7 @@ typedef struct checking {
     int num_hosts, socket_count, port;
     int sockets[UNI__NETWORK_MAX];
     char agent[4200], token[4200], join[6000];
-    bool slurm;
+    const uni__launcher *launcher;
     asked *all;
 } checking;
 
@@ -123,8 +123,7 @@ static int start(checking *all, asked *one, uni_error *err)
     };
     uni_value *words = NULL;
     int ends[2] = { -1, -1 };
-    UNI_TRY(all->slurm ? uni__launcher_slurm(&plan, &words, err)
-                       : uni__launcher_mpi(&plan, &words, err));
+    UNI_TRY(all->launcher->words(&plan, &words, err));
     size_t count = uni_list_size(words);
     char **argv = calloc(count + 1, sizeof *argv);
     for (size_t i = 0; argv && i < count; i++)
@@ -197,7 +196,7 @@ static void gather(checking *all)
         if (all->all[i].from >= 0)
             kill(-all->all[i].pid, SIGKILL);
         waitpid(all->all[i].pid, NULL, 0);
-        if (!all->slurm)
+        if (all->launcher->offers_mpi && !all->launcher->has_allocation)
             uni__launcher_remove_session_of(all->all[i].pid);
     }
 }
@@ -220,8 +219,8 @@ static void judge(asked *one, verdict level, const char *format, ...)
 static void complain(asked *one)
 {
     static const char *const telling[] = {
-        "ssh:",         "Permission denied",   "Host key",     "not access", "not found",
-        "No such file", "error while loading", "Invalid node", "error:"
+        "unisono-ssh:", "ssh:",         "Permission denied",   "Host key",     "not access",
+        "not found",    "No such file", "error while loading", "Invalid node", "error:"
     };
     char *rest = NULL, *first = NULL;
     for (char *line = one->text ? strtok_r(one->text, "\n", &rest) : NULL; line;
@@ -284,7 +283,7 @@ static void judge_host(asked *one)
               uni_dict_get_string(one->answer, "temporary", "/tmp"), cli_bytes(room, size));
     if (uni_list_size(uni_dict_get(one->answer, "plugins")) == 0)
         judge(one, WARNED,
-              "no MPI plug-in: programs that use the native engine cannot train there");
+              "no plug-in for UCX or MPI: programs that use the native engine cannot train there");
     judge_clock(one);
 }
 
@@ -375,15 +374,15 @@ static int prepare(checking *all, const cli_hosts_request *request, uni_error *e
 {
     char *storage = NULL;
     const char *nodes = getenv("SLURM_JOB_NODELIST");
-    all->slurm = strcmp(request->launcher, "slurm") == 0;
-    if (!all->slurm && strcmp(request->launcher, "mpi") != 0)
+    all->launcher = uni__launcher_find(request->launcher);
+    if (!all->launcher)
         return uni_error_set(
             err, UNI_EINVAL,
-            "--launcher \"%s\" cannot start workers on other hosts: use mpi or slurm",
+            "--launcher \"%s\" cannot start workers on other hosts: use ssh, mpi or slurm",
             request->launcher);
     if (request->hosts)
         UNI_TRY(uni__hosts_parse(request->hosts, &all->hosts, &all->num_hosts, err));
-    else if (all->slurm && nodes)
+    else if (all->launcher->has_allocation && nodes)
         UNI_TRY(uni__hosts_parse_slurm(nodes, NULL, &all->hosts, &all->num_hosts, err));
     else
         return uni_error_set(

@@ -5,7 +5,7 @@
 
 void cli_check_network(cli_findings *findings, const char *interface)
 {
-    static const char section[] = "Network (for --launcher mpi and slurm)";
+    static const char section[] = "Network (for --launcher ssh, mpi and slurm)";
     uni__judged all[UNI__NETWORK_MAX];
     int count = uni__network_judge(interface, all), chosen = 0;
     for (int i = 0; i < count; i++) {

@@ -54,10 +54,12 @@ static const cli_option run_options[] = {
     { NULL, "chdir", 0, CLI_STRING, AT(chdir), "DIR", NULL, NULL, "<dir>",
       "working directory of the workers" },
     { NULL, "launcher", 0, CLI_STRING, AT(launcher), "NAME", "local", "UNISONO_LAUNCHER", NULL,
-      "how to start workers: local, mpi (mpirun on --hosts) or slurm (srun in this allocation); "
-      "inside an existing mpirun or srun its processes are used" },
+      "how to start workers: local, ssh (the default with --hosts), mpi (mpirun on --hosts) or "
+      "slurm "
+      "(srun in this allocation); inside an existing mpirun or srun its processes are used" },
     { NULL, "hosts", 0, CLI_STRING, AT(hosts), "LIST", NULL, NULL, NULL,
-      "mpi: hosts and their number of slots, as a:2,b:2; slots beyond the number of workers are "
+      "ssh, mpi: hosts and their number of slots, as a:2,b:2; slots beyond the number of workers "
+      "are "
       "spare" },
     { NULL, "interface", 0, CLI_STRING, AT(interface), "NAME", NULL, NULL, NULL,
       "where other hosts reach this machine: an interface, an address, or a subnet such as "

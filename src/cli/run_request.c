@@ -204,11 +204,13 @@ static void remember_hosts(run_request *out, const cli_parsed *parsed)
     const uni_value *about = uni_run_info_of(out->resumed)->description;
     const uni_value *options = uni_dict_get(about, "options");
     bool foreign = uni__hosts_foreign_rank() >= 0;
-    if (!cli_given(parsed, "launcher") && !foreign)
-        out->trainer.launcher = uni_dict_get_string(about, "launcher", "local");
+    const char *launcher = uni_dict_get_string(about, "launcher", "local");
+    if (!cli_given(parsed, "launcher") && !foreign &&
+        !(out->trainer.hosts && strcmp(launcher, "local") == 0))
+        out->trainer.launcher = launcher;
     if (strcmp(out->trainer.launcher, "local") == 0)
         return;
-    if (!cli_given(parsed, "hosts") && !foreign && strcmp(out->trainer.launcher, "mpi") == 0)
+    if (!cli_given(parsed, "hosts") && !foreign && strcmp(out->trainer.launcher, "slurm") != 0)
         out->trainer.hosts = uni_dict_get_string(options, "hosts", NULL);
     if (!cli_given(parsed, "interface"))
         out->trainer.interface = uni_dict_get_string(options, "interface", NULL);
@@ -496,9 +498,13 @@ int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
         .handle_signals = true,
         .log_cap = (uint64_t)values->log_cap,
     };
+    const char *in_environment = getenv("UNISONO_HOSTS");
     bool foreign = uni__hosts_foreign_rank() >= 0;
     if (foreign && !cli_given(parsed, "launcher"))
         out->trainer.launcher = "mpi";
+    else if ((values->hosts || (in_environment && in_environment[0])) &&
+             !cli_given(parsed, "launcher"))
+        out->trainer.launcher = "ssh";
     /* 0: as many workers as there are slots. */
     if ((foreign || strcmp(out->trainer.launcher, "local") != 0) &&
         !cli_given(parsed, "num-workers"))

@@ -129,8 +129,10 @@ void uni__group_hold(uni__group *group, int rank, bool on);
 /* ---- workers on other hosts (remote.h); [controller] but for retire ---- */
 
 struct uni__credentials;
+struct uni__launcher;
 typedef struct uni__launch {
-    const char *exe; /* mpirun, srun, or the agent itself inside a foreign mpirun */
+    const struct uni__launcher *launcher;
+    const char *exe; /* mpirun, srun, or the agent itself: for ssh, and inside a foreign mpirun */
     const uni_value *argv, *environment; /* lists of strings */
     const char *log, *cwd;
     /* Agents announce their keys in `log`; inside a foreign launcher in files of this name with

@@ -27,6 +27,10 @@ static int add_host(uni__host_slots **list, int *count, const char *name, size_t
     if (length == 0 || length >= sizeof(*list)->name || name[0] == '-')
         return uni_error_set(err, UNI_EINVAL, "\"%.*s\" is not a valid host name", (int)length,
                              name);
+    if (memchr(name, '@', length))
+        return uni_error_set(err, UNI_EINVAL,
+                             "\"%.*s\" is not a valid host name: name the user in ~/.ssh/config",
+                             (int)length, name);
     for (size_t i = 0; i < length; i++)
         if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_", name[i]))
             return uni_error_set(err, UNI_EINVAL, "\"%.*s\" is not a valid host name", (int)length,
@@ -156,6 +160,17 @@ static int words(uni_value *list, const char *const *more)
     return status;
 }
 
+/* The end of a launcher's words: the list is the caller's, or freed. */
+static int give_words(uni_value *list, int status, uni_value **argv, uni_error *err)
+{
+    if (status == 0) {
+        *argv = list;
+        return 0;
+    }
+    uni_value_free(list);
+    return uni_error_set(err, UNI_ENOMEM, "no memory for the launcher's command line");
+}
+
 /* How many ranks of the plan each host gets: slot by slot in the order of the list. */
 static int share(const uni__launcher_plan *plan, int host, int *before)
 {
@@ -198,14 +213,14 @@ static char *join_hosts(const uni__launcher_plan *plan, bool with_slots)
     return text.data;
 }
 
-bool uni__launcher_is_openmpi(const char *program)
+static bool is_openmpi(const char *program)
 {
     const char *slash = strrchr(program, '/');
     const char *name = slash ? slash + 1 : program;
     return !strstr(name, "hydra") && !strstr(name, "mpich") && !strstr(name, "srun");
 }
 
-int uni__launcher_mpi(const uni__launcher_plan *plan, uni_value **argv, uni_error *err)
+static int mpi_words(const uni__launcher_plan *plan, uni_value **argv, uni_error *err)
 {
     static const char forwarded[] = UNI__JOIN_VARIABLE "," UNI__SECRET_FILE_VARIABLE;
     char program[PATH_MAX], count[16];
@@ -220,7 +235,7 @@ int uni__launcher_mpi(const uni__launcher_plan *plan, uni_value **argv, uni_erro
     uni_value *list = uni_value_list();
     snprintf(count, sizeof count, "%d", plan->num_workers);
     int status = hosts ? 0 : UNI_ENOMEM;
-    if (status == 0 && !uni__launcher_is_openmpi(program)) {
+    if (status == 0 && !is_openmpi(program)) {
         status = words(list, (const char *[]){ program, "-pmi-port", "-disable-auto-cleanup",
                                                "-hosts", hosts, "-n", count, "-genvlist", forwarded,
                                                plan->agent, NULL });
@@ -239,15 +254,10 @@ int uni__launcher_mpi(const uni__launcher_plan *plan, uni_value **argv, uni_erro
             status = words(list, (const char *[]){ plan->agent, NULL });
     }
     free(hosts);
-    if (status == 0) {
-        *argv = list;
-        return 0;
-    }
-    uni_value_free(list);
-    return uni_error_set(err, UNI_ENOMEM, "no memory for the launcher's command line");
+    return give_words(list, status, argv, err);
 }
 
-int uni__launcher_slurm(const uni__launcher_plan *plan, uni_value **argv, uni_error *err)
+static int slurm_words(const uni__launcher_plan *plan, uni_value **argv, uni_error *err)
 {
     char program[PATH_MAX], count[32], nodes[32];
     int used = 0;
@@ -273,12 +283,54 @@ int uni__launcher_slurm(const uni__launcher_plan *plan, uni_value **argv, uni_er
                                                plan->agent, NULL });
     free(hosts);
     free(list_option);
-    if (status == 0) {
-        *argv = list;
-        return 0;
-    }
-    uni_value_free(list);
-    return uni_error_set(err, UNI_ENOMEM, "no memory for the launcher's command line");
+    return give_words(list, status, argv, err);
+}
+
+/* The agent itself starts one ssh for each host (train/remote/host_ssh.c). */
+static int ssh_words(const uni__launcher_plan *plan, uni_value **argv, uni_error *err)
+{
+    char program[PATH_MAX];
+    const char *asked = getenv("UNISONO_SSH");
+    *argv = NULL;
+    if (find_in_path(asked && asked[0] ? asked : "ssh", program, sizeof program) < 0)
+        return uni_error_set(err, UNI_ENOTFOUND,
+                             "%s cannot be executed: install OpenSSH's client (Debian: "
+                             "openssh-client), or set UNISONO_SSH",
+                             asked && asked[0] ? asked : "ssh");
+    char *hosts = join_hosts(plan, true);
+    uni_value *list = uni_value_list();
+    int status = hosts ? words(list, (const char *[]){ plan->agent, "--ssh", program, hosts, NULL })
+                       : UNI_ENOMEM;
+    free(hosts);
+    return give_words(list, status, argv, err);
+}
+
+static const uni__launcher launchers[] = {
+    { .name = "mpi", .program = "mpirun", .words = mpi_words, .offers_mpi = true },
+    { .name = "slurm",
+      .program = "srun",
+      .words = slurm_words,
+      .has_allocation = true,
+      .offers_mpi = true,
+      .term_is_stop = true },
+    { .name = "ssh",
+      .program = "ssh",
+      .words = ssh_words,
+      .term_is_stop = true,
+      .is_outlived = true },
+};
+
+const uni__launcher *uni__launcher_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++)
+        if (strcmp(launchers[i].name, name) == 0)
+            return &launchers[i];
+    return NULL;
+}
+
+bool uni__launcher_is_openmpi(const uni__launcher *launcher, const char *program)
+{
+    return launcher->words == mpi_words && is_openmpi(program);
 }
 
 /* ---- what Open MPI leaves behind ---- */

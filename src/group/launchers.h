@@ -1,7 +1,7 @@
 /*
  * launchers.h - how agents come to be on hosts: the command lines of mpirun (Open MPI, MPICH's
- * Hydra) and srun, and what a process that such a launcher started finds in its environment. No
- * process is started here. Any thread.
+ * Hydra), srun and ssh, and what a process that such a launcher started finds in its environment.
+ * No process is started here. Any thread.
  *
  * No secret passes through here: what the launcher carries to the agents is where the controller
  * listens and its public key (secure.h).
@@ -17,6 +17,8 @@
 #define UNI__JOIN_VARIABLE "UNISONO_JOIN"
 /* The path of the operator's secret file on every host; empty: none. */
 #define UNI__SECRET_FILE_VARIABLE "UNISONO_SECRET_FILE"
+/* Over ssh: FIRST:COUNT:SIZE, the ranks of the host and the number of all ranks. */
+#define UNI__RANKS_VARIABLE "UNISONO_RANKS"
 /* Where an agent announces its key instead of its standard output. */
 #define UNI__ANNOUNCE_VARIABLE "UNISONO_ANNOUNCE"
 
@@ -41,11 +43,24 @@ typedef struct uni__launcher_plan {
     const char *agent; /* path of unisono-host */
     const char *subnet; /* for MPI's own connections, or NULL */
 } uni__launcher_plan;
-int uni__launcher_mpi(const uni__launcher_plan *plan, uni_value **argv,
-                      uni_error *err) UNI_MUST_USE;
-bool uni__launcher_is_openmpi(const char *program); /* Hydra otherwise */
-int uni__launcher_slurm(const uni__launcher_plan *plan, uni_value **argv,
-                        uni_error *err) UNI_MUST_USE;
+
+typedef struct uni__launcher {
+    const char *name; /* in options */
+    const char *program; /* as people call it; UNISONO_MPIRUN and UNISONO_SSH may name another */
+    int (*words)(const uni__launcher_plan *plan, uni_value **argv, uni_error *err);
+    /* The hosts are those of Slurm's allocation unless others are given. */
+    bool has_allocation;
+    /* Its processes find the variables of MPI. */
+    bool offers_mpi;
+    /* It sends SIGTERM to the processes on hosts only to ask for a stop. */
+    bool term_is_stop;
+    /* Agents go on when it ends; so does it when one of them does. */
+    bool is_outlived;
+} uni__launcher;
+/* NULL: there is none of this name. */
+const uni__launcher *uni__launcher_find(const char *name);
+/* mpirun is Open MPI's (Hydra's otherwise); program: its path. */
+bool uni__launcher_is_openmpi(const uni__launcher *launcher, const char *program);
 uni_value *uni__launcher_names(const uni__launcher_plan *plan);
 
 /* Open MPI removes its session directory (8 MB of shared memory a host) when its processes have
@@ -60,7 +75,7 @@ void uni__launcher_remove_session_of(int pid);
 typedef struct uni__launched {
     int rank, size, local_rank, local_size;
     char job[128]; /* the same on all ranks, different for other jobs */
-    const char *launcher; /* "mpi" or "slurm" */
+    const char *launcher; /* "mpi", "slurm", or for an agent "ssh" */
 } uni__launched;
 bool uni__launched_look(uni__launched *out);
 

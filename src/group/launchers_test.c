@@ -74,14 +74,24 @@ static void test_command_line(void **unused)
     assert_int_equal(uni_list_size(names), 3);
     assert_string_equal(uni_value_as_string(uni_list_get(names, 2), ""), "c");
     setenv("UNISONO_MPIRUN", "/bin/sh", 1); /* anything that can be executed */
-    assert_int_equal(uni__launcher_mpi(&plan, &argv, NULL), 0);
+    assert_int_equal(uni__launcher_find("mpi")->words(&plan, &argv, NULL), 0);
     assert_true(has(argv, "a:2,c:1"));
     assert_true(has(argv, "-x") && has(argv, "UNISONO_JOIN"));
     assert_false(has(argv, "UNISONO_JOB_SECRET"));
     uni_value_free(argv);
     uni_value_free(names);
     setenv("UNISONO_MPIRUN", "/no/such/mpirun", 1);
-    assert_int_equal(uni__launcher_mpi(&plan, &argv, NULL), UNI_ENOTFOUND);
+    assert_int_equal(uni__launcher_find("mpi")->words(&plan, &argv, NULL), UNI_ENOTFOUND);
+    setenv("UNISONO_SSH", "/bin/sh", 1);
+    const uni__launcher *ssh = uni__launcher_find("ssh");
+    assert_int_equal(ssh->words(&plan, &argv, NULL), 0);
+    assert_true(has(argv, "--ssh") && has(argv, "/bin/sh") && has(argv, "a:2,c:1"));
+    assert_false(uni__launcher_is_openmpi(ssh, "/x/unisono-host"));
+    uni_value_free(argv);
+    setenv("UNISONO_SSH", "/no/such/ssh", 1);
+    assert_int_equal(ssh->words(&plan, &argv, NULL), UNI_ENOTFOUND);
+    assert_null(argv);
+    assert_null(uni__launcher_find("rsh"));
 }
 
 static void test_interfaces(void **unused)

@@ -96,6 +96,8 @@ void uni__page_refresh(uni__page *page)
     atomic_store(&page->fixed, 0);
     atomic_store(&page->joined, 0);
     atomic_store(&page->awaits, 0);
+    atomic_store(&page->ending, 0);
+    atomic_store(&page->closed, 0);
     atomic_store(&page->leave, 0);
     atomic_store(&page->left, 0);
 }
@@ -148,6 +150,12 @@ void uni__page_regroup(uni__page *page, uint32_t group, const uni__members *memb
         return;
     page->members[group % 2] = members ? *members : (uni__members){ 0 };
     set_and_wake(&page->group, group);
+}
+
+void uni__page_close(uni__page *page, uint32_t group)
+{
+    if (page)
+        set_and_wake(&page->closed, group);
 }
 
 /* The list of a group is overwritten by that of the second one after it. */

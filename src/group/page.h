@@ -84,6 +84,8 @@ typedef struct uni__page {
     _Atomic uint32_t fixed; /* by the worker: UNI__FIXED_* (train/shared.h) */
     _Atomic uint32_t joined; /* by the worker: it has once said UNI__REPLACES_OTHERS */
     _Atomic uint32_t awaits; /* by the worker: it waits for a group of this number; 0: none */
+    _Atomic uint32_t ending; /* by the worker: it ends its fit in the group of this number */
+    _Atomic uint32_t closed; /* futex; by the controller: no group follows this one in the fit */
     /* Of the present group and of the one before, by the last bit of their number. */
     uni__members members[2];
     _Atomic uint32_t leave; /* by the controller: the worker leaves before its next step */
@@ -118,6 +120,8 @@ void uni__page_release(uni__page *page, int64_t iteration);
 void uni__page_stop(uni__page *page, int64_t iteration);
 /* These ranks are the group from now on; members NULL: all of them. */
 void uni__page_regroup(uni__page *page, uint32_t group, const uni__members *members);
+/* The group of this number ends its fit. */
+void uni__page_close(uni__page *page, uint32_t group);
 /* Worker: the members of group *number, the present one. */
 void uni__page_members(const uni__page *page, uint32_t *number, uni__members *out);
 

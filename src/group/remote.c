@@ -2,12 +2,12 @@
  * remote.c - the controller's side of workers on other hosts (remote.h): the launcher, the hosts
  * that connected, how they end.
  *
- * One launcher process (mpirun, srun) a run's attempt, started by the local agent in a slot of its
- * own, so that it ends with everything else. It brings up the hosts' agents; they connect, name
- * their ranks, and look for the token in the storage. When every rank has a host, `placed` is told.
- * Ending: hosts are told to end their workers and end themselves, the launcher then ends by itself
- * (and cleans up after itself); what has not ended in time is killed by the local agent. All on the
- * controller thread.
+ * One launcher process (mpirun, srun, or our own for ssh) a run's attempt, started by the local
+ * agent in a slot of its own, so that it ends with everything else. It brings up the hosts' agents;
+ * they connect, name their ranks, and look for the token in the storage. When every rank has a
+ * host, `placed` is told. Ending: hosts are told to end their workers and end themselves, the
+ * launcher then ends by itself (and cleans up after itself); what has not ended in time is killed
+ * by the local agent. All on the controller thread.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -274,11 +274,13 @@ int uni__group_launch(uni__group *group, const uni__launch *launch, uni_error *e
     if (launch->foreign)
         uni__launcher_daemon_find(&remote->daemon);
     remote->term_is_stop = launch->term_is_stop;
-    remote->is_openmpi = !launch->foreign && uni__launcher_is_openmpi(launch->exe);
+    remote->is_openmpi =
+        !launch->foreign && uni__launcher_is_openmpi(launch->launcher, launch->exe);
+    remote->is_outlived = launch->launcher->is_outlived;
     remote->retiring = false;
-    const char *slash = strrchr(launch->exe, '/');
+    const char *slash = strrchr(launch->exe, '/'), *name = slash ? slash + 1 : launch->exe;
     snprintf(remote->launcher_name, sizeof remote->launcher_name, "%.60s",
-             slash ? slash + 1 : launch->exe);
+             remote->is_outlived ? launch->launcher->program : name);
     uni__spawn spawn = { .rank = group->num_slots,
                          .exe = launch->exe,
                          .argv = launch->argv,

@@ -60,6 +60,7 @@ struct uni__remote {
     uint64_t daemon_looked_ns;
     uni__launcher_daemon daemon; /* foreign: what this process was started by */
     bool retiring; /* all has gone well: the launcher ends by itself */
+    bool is_outlived; /* hosts go on when the launcher ends */
     char launcher_name[64];
     uint64_t
         trouble_ns; /* since when the news behind `trouble` is waited for; 0: nothing is wrong */

@@ -75,7 +75,7 @@ void uni__remote_launcher_exited(uni__group *group, const uni__exit *how)
         snprintf(sentence, sizeof sentence, "%.60s %s before every host had connected%s%s",
                  remote->launcher_name, end, missing[0] ? "; nothing was heard of" : "", missing);
     /* Inside a foreign launcher this is the agent of our own host: its link says the same. */
-    if (is_watched(remote) && !(remote->placed && remote->foreign))
+    if (is_watched(remote) && !(remote->placed && (remote->foreign || remote->is_outlived)))
         fail(group, sentence);
     uni__remote_advance_ending(group);
 }

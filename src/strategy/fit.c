@@ -136,6 +136,8 @@ static int fit_on_pages(uni_strategy *strategy, uni_model *model, const uni_fit_
     if (status == 0) {
         uni__elastic_begin(strategy);
         status = uni__model_fit(model, options, &strategy->updater, history, err);
+        if (status == 0)
+            status = uni__elastic_close(strategy, err);
         uni__elastic_end(strategy);
     }
     bool leaves = uni__elastic_leaves(strategy);

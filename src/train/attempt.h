@@ -33,6 +33,7 @@ typedef struct uni__attempt {
     int joining; /* replacements that are not over */
     uni__cause lost; /* of the first of them */
     uint64_t lost_ns;
+    bool closed; /* all ranks have ended their fit: no other group follows */
     uint64_t awaited_ns; /* since then ranks ask for another group; 0: they do not */
     uni__members members; /* of the group; count 0: all ranks (resize.c) */
     uint64_t ready_ns; /* since then ranks wait to be let in; 0: none does */

@@ -381,6 +381,7 @@ static void begin_attempt(uni__run *run)
     run->attempt.held.kind = UNI__CAUSE_NONE;
     run->attempt.group = 1;
     run->attempt.joining = 0;
+    run->attempt.closed = false;
     if (run->trainer->hosts)
         run->num_workers = uni__hosts_room(run->trainer);
     uni__resize_begin(run);

@@ -270,6 +270,7 @@ static void on_drained(void *context)
     uni__run_look_for_steps(run, false);
     look_for_stop_requests(run);
     uni__run_settle_stop(run);
+    uni__replace_look_for_end(run);
     if (uni__run_is_resizable(run)) {
         uint64_t now = uni__monotonic_ns();
         uni__replace_look(run, now);

@@ -36,10 +36,11 @@ static int list_hosts(uni__hosts *hosts, const uni_trainer_options *asked, uni_e
         return 0;
     if (asked->hosts)
         return uni__hosts_parse(asked->hosts, &hosts->list, &hosts->num_hosts, err);
-    if (!hosts->slurm)
-        return uni_error_set(err, UNI_EINVAL,
-                             "the launcher \"mpi\" needs hosts: --hosts a:2,b:2 (or start it with "
-                             "`mpirun unisono run ...`)");
+    if (!hosts->launcher->has_allocation)
+        return uni_error_set(
+            err, UNI_EINVAL, "the launcher \"%s\" needs hosts: --hosts a:2,b:2%s",
+            hosts->launcher->name,
+            hosts->launcher->offers_mpi ? " (or start it with `mpirun unisono run ...`)" : "");
     if (!getenv("SLURM_JOB_ID") || !nodes)
         return uni_error_set(err, UNI_ESTATE,
                              "the launcher \"slurm\" works inside an allocation: start it with "
@@ -87,6 +88,10 @@ static int read_transport(uni__hosts *hosts, const char *name, uni_error *err)
     else
         return uni_error_set(err, UNI_EINVAL,
                              "unknown transport \"%.60s\": there are auto, ucx and mpi", name);
+    if (hosts->wanted == UNI__TRANSPORT_MPI && !hosts->launcher->offers_mpi)
+        return uni_error_set(err, UNI_EINVAL,
+                             "the transport mpi needs processes that mpirun or srun started: use "
+                             "--launcher mpi, or leave the transport out (ucx)");
     return 0;
 }
 
@@ -109,7 +114,7 @@ int uni__hosts_new(uni_trainer *trainer, const uni_trainer_options *asked, uni_e
     if (!hosts)
         return uni_error_set(err, UNI_ENOMEM, "no memory for hosts");
     trainer->hosts = hosts;
-    hosts->slurm = strcmp(trainer->options.launcher, "slurm") == 0;
+    hosts->launcher = uni__launcher_find(trainer->options.launcher);
     hosts->foreign = uni__launched_look(&hosts->launched) && hosts->launched.size > 1;
     hosts->encrypt = asked->encrypt;
     hosts->seal = !asked->no_seal;
@@ -151,7 +156,7 @@ int uni__hosts_describe(const uni_trainer *trainer, uni_value *out)
     int status = 0;
     if (!hosts)
         return 0;
-    if (!hosts->slurm && !hosts->foreign && hosts->num_hosts > 0) {
+    if (!hosts->launcher->has_allocation && !hosts->foreign && hosts->num_hosts > 0) {
         uni__text list = { 0 };
         for (int i = 0; i < hosts->num_hosts; i++)
             uni__text_add_format(&list, "%s%s:%d", i ? "," : "", hosts->list[i].name,
@@ -267,8 +272,7 @@ static int launcher_words(const uni__hosts *hosts, int num_workers, uni_value **
                                 .agent = hosts->agent,
                                 .subnet = subnet[0] ? subnet : NULL };
     *names = uni__launcher_names(&plan);
-    return hosts->slurm ? uni__launcher_slurm(&plan, argv, err)
-                        : uni__launcher_mpi(&plan, argv, err);
+    return hosts->launcher->words(&plan, argv, err);
 }
 
 int uni__hosts_plan_command(uni_trainer *trainer, uni_value **argv, uni_error *err)
@@ -319,7 +323,8 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
     if (hosts->foreign)
         snprintf(hosts->join_path, sizeof hosts->join_path, "%s/.join_%s", trainer->storage,
                  hosts->launched.job);
-    uni__launch launch = { .log = log,
+    uni__launch launch = { .launcher = hosts->launcher,
+                           .log = log,
                            .announced_by_rank = hosts->foreign ? hosts->join_path : NULL,
                            .addresses = addresses,
                            .num_addresses = hosts->num_addresses,
@@ -347,7 +352,7 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
     launch.names = names;
     launch.program = program = uni__hosts_program_files(run);
     launch.foreign = hosts->foreign;
-    launch.term_is_stop = hosts->foreign || hosts->slurm;
+    launch.term_is_stop = hosts->foreign || hosts->launcher->term_is_stop;
     launch.environment = environment;
     status = uni__group_launch(run->group, &launch, err);
 done:

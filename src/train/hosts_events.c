@@ -177,7 +177,7 @@ static bool line_after(const char *text, const char *word, char *out, size_t siz
  * way. */
 static bool explain_launcher(const char *log, char *out, size_t size)
 {
-    char host[256], program[300];
+    char host[256], program[500];
     out[0] = '\0';
     if (strstr(log, "unable to launch") && line_after(log, "Node:", host, sizeof host) &&
         line_after(log, "Executable:", program, sizeof program)) {
@@ -185,6 +185,10 @@ static bool explain_launcher(const char *log, char *out, size_t size)
                  "; host %.100s cannot execute %.300s: unisono must be there at the same path",
                  host, program);
         return true;
+    }
+    if (line_after(log, "unisono-ssh: ", program, sizeof program)) {
+        snprintf(out, size, "; %s", program);
+        return strstr(program, "cannot execute") != NULL;
     }
     if (strstr(log, "OUT-OF-RESOURCE") || strstr(log, "No space left on device"))
         snprintf(out, size, "; the temporary directory (TMPDIR) of a host is full");
@@ -248,9 +252,9 @@ void uni__hosts_launch_failed(void *context, const char *sentence)
     if (tail[0] && run->state == UNI__RUN_FAILING && !run->outcome.cause.log_tail)
         run->outcome.cause.log_tail = strdup(tail);
     if (run->state == UNI__RUN_FAILING && uni__hosts_is_patient(run))
-        uni__run_tell(
-            run, UNI_EVENT_WARNING, -1, "%s will be started again in %d s; the hosts may come back",
-            run->trainer->hosts->slurm ? "srun" : "mpirun", uni__hosts_backoff_ms(run) / 1000);
+        uni__run_tell(run, UNI_EVENT_WARNING, -1,
+                      "%s will be started again in %d s; the hosts may come back",
+                      run->trainer->hosts->launcher->program, uni__hosts_backoff_ms(run) / 1000);
 }
 
 void uni__hosts_silent(void *context, int first_rank, double seconds)

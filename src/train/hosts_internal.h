@@ -2,11 +2,11 @@
  * hosts_internal.h - runs over several hosts: which hosts take part, how they are started, what
  * each of them sees. Only for this module.
  *
- * A trainer with the launcher "mpi" or "slurm" has a uni__hosts. Every attempt is a new mpirun or
- * srun with keys of its own (MPI cannot be started twice in a rank); when every rank has a host,
- * the workers are spawned as on one machine. A host that is lost is left out of later attempts when
- * enough slots remain (num_workers, or else min_workers). Inside an existing mpirun or srun
- * ("foreign") there is one attempt.
+ * A trainer with a launcher other than "local" has a uni__hosts. Every attempt is a new mpirun,
+ * srun or ssh with keys of its own (MPI cannot be started twice in a rank); when every rank has a
+ * host, the workers are spawned as on one machine. A host that is lost is left out of later
+ * attempts when enough slots remain (num_workers, or else min_workers). Inside an existing mpirun
+ * or srun ("foreign") there is one attempt.
  */
 #ifndef UNISONO_TRAIN_HOSTS_INTERNAL_H
 #define UNISONO_TRAIN_HOSTS_INTERNAL_H
@@ -17,7 +17,8 @@
 #include "train/run_internal.h"
 
 struct uni__hosts {
-    bool slurm, foreign, encrypt, seal;
+    const uni__launcher *launcher;
+    bool foreign, encrypt, seal;
     /* Between hosts; decided when all have connected. */
     enum { UNI__TRANSPORT_ANY, UNI__TRANSPORT_UCX, UNI__TRANSPORT_MPI } wanted;
     bool ucx;
@@ -72,7 +73,7 @@ const char *uni__rank_host(const uni__run *run, int rank); /* its host's name */
  * launcher's to say. */
 bool uni__hosts_planned(const uni_trainer *trainer, int rank, int *node, int *local_rank,
                         const char **host);
-/* The words of the mpirun or srun that a run would start, a list of the caller's. */
+/* The words of the launcher that a run would start, a list of the caller's. */
 int uni__hosts_plan_command(uni_trainer *trainer, uni_value **argv, uni_error *err) UNI_MUST_USE;
 /* Slots of the hosts that are left, at most as many as workers were asked for. */
 int uni__hosts_room(const uni_trainer *trainer);

@@ -52,14 +52,16 @@ int uni__hosts_choose_transport(uni__run *run, uni_error *err)
     for (int r = 0; r < run->num_workers && !without; r++)
         if (uni__group_place(run->group, r, &place) && !place.ucx)
             without = place.host;
-    hosts->ucx =
-        hosts->wanted == UNI__TRANSPORT_UCX || (hosts->wanted == UNI__TRANSPORT_ANY && !without);
-    if (!hosts->ucx || !without)
+    hosts->ucx = hosts->wanted == UNI__TRANSPORT_UCX || !hosts->launcher->offers_mpi ||
+                 (hosts->wanted == UNI__TRANSPORT_ANY && !without);
+    /* Over ssh a program that does without the library's collectives does without it. */
+    if (!hosts->ucx || !without || hosts->wanted == UNI__TRANSPORT_ANY)
         return 0;
     return uni_error_set(err, UNI_EUNSUPPORTED,
                          "the transport ucx: host %.100s does not have libunisono-ucx.so (Debian: "
-                         "libucx-dev, and build unisono again), or choose the transport mpi",
-                         without);
+                         "libucx-dev, and build unisono again)%s",
+                         without,
+                         hosts->launcher->offers_mpi ? ", or choose the transport mpi" : "");
 }
 
 bool uni__hosts_use_ucx(const uni_trainer *trainer)

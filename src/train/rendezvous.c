@@ -274,6 +274,24 @@ void uni__session_left(uni_session *session)
     uni__session_ring_bell(session);
 }
 
+int uni__session_end_fit(uni_session *session, uint32_t number, uni_error *err)
+{
+    uni__page *page = session->page;
+    char why[256];
+    atomic_store(&page->ending, number);
+    uni__session_ring_bell(session);
+    for (;;) {
+        uint32_t closed = atomic_load(&page->closed);
+        if (closed == number)
+            return 0;
+        if (atomic_load(&page->group) > number)
+            return uni_error_set(err, UNI_EWORKER, "ranks have come or gone at the end of fit");
+        if (uni__session_is_over(session, why, sizeof why))
+            return uni_error_set(err, UNI_ECANCELED, "%s", why);
+        uni__futex_wait(&page->closed, closed, LOOK_MS);
+    }
+}
+
 int64_t uni__session_reports(const uni_session *session)
 {
     return session->iteration;

@@ -49,7 +49,7 @@ bool uni__replace_is_possible(const uni__run *run)
 bool uni__replace_can(const uni__run *run, int rank)
 {
     int survivors = 0;
-    if (!uni__run_is_elastic(run) || run->state != UNI__RUN_RUNNING ||
+    if (!uni__run_is_elastic(run) || run->state != UNI__RUN_RUNNING || run->attempt.closed ||
         run->stop.reason != UNI__NOT_STOPPING)
         return false;
     if (run->ranks[rank].away)
@@ -250,6 +250,49 @@ static void look_for_waiting(uni__run *run, uint64_t now)
     }
 }
 
+/* Whether that rank has left a fit that others are still in, or are to join. */
+static bool has_left_fit(const uni__run *run, int rank)
+{
+    return !says(run, rank, UNI__REPLACES_OTHERS) && has_joined(run, rank);
+}
+
+static bool is_ending(const uni__run *run, int rank)
+{
+    const uni__page *page = uni__group_page(run->group, rank);
+    return page && atomic_load(&page->ending) == run->attempt.group;
+}
+
+/* A fit ends for all ranks at once, so that none is awaited that has gone: the controller closes
+ * the group when every rank is at the end of its fit, or out of it after an error. */
+void uni__replace_look_for_end(uni__run *run)
+{
+    int ending = 0, left = 0, entering = -1;
+    if (run->state != UNI__RUN_RUNNING || !uni__run_is_elastic(run) || run->attempt.closed)
+        return;
+    for (int i = 0; i < run->num_workers; i++) {
+        if (run->ranks[i].away)
+            continue;
+        bool ends = is_ending(run, i);
+        if (!ends && is_entering(run, i))
+            entering = i;
+        else if (!ends && !has_left_fit(run, i))
+            return;
+        ending += ends;
+        left += !ends && !is_entering(run, i);
+    }
+    if (entering >= 0 && left > 0) {
+        uni__cause cause =
+            uni__cause_new(run, UNI__CAUSE_ERROR, entering, UNI_EFUNCTION,
+                           "rank %d was to join a fit that the others have left", entering);
+        uni__run_fail(run, &cause);
+    }
+    if (entering >= 0 || ending == 0)
+        return;
+    run->attempt.closed = true;
+    for (int i = 0; i < run->num_workers; i++)
+        uni__page_close(uni__group_page(run->group, i), run->attempt.group);
+}
+
 void uni__replace_returned(uni__run *run)
 {
     look_for_joined(run);
@@ -261,6 +304,7 @@ void uni__replace_look(uni__run *run, uint64_t now)
         return;
     look_for_joined(run);
     look_for_returned(run);
+    uni__replace_look_for_end(run);
     if (run->state == UNI__RUN_RUNNING)
         look_for_waiting(run, now);
 }

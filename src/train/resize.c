@@ -74,7 +74,7 @@ static bool says(const uni__run *run, int rank, uint32_t what)
 /* All members but one (-1: all) can meet as another group. */
 static bool others_can(const uni__run *run, int but)
 {
-    if (!uni__run_is_resizable(run) || run->state != UNI__RUN_RUNNING ||
+    if (!uni__run_is_resizable(run) || run->state != UNI__RUN_RUNNING || run->attempt.closed ||
         run->stop.reason != UNI__NOT_STOPPING)
         return false;
     for (int i = 0; i < run->num_workers; i++) {

@@ -251,6 +251,7 @@ bool uni__replace_can(const uni__run *run, int rank);
 bool uni__replace_failed(uni__run *run, uni__cause *cause);
 void uni__replace_returned(uni__run *run); /* a rank is done */
 void uni__replace_look(uni__run *run, uint64_t now); /* at every tick */
+void uni__replace_look_for_end(uni__run *run); /* when workers have said something */
 
 /* Into the journal: a rank was lost, for that cause, and the others kept training. */
 void uni__replace_note(uni__run *run, const char *event, int rank, const uni__cause *cause);

@@ -51,7 +51,7 @@ static int check_names(const uni_trainer_options *asked, const char *launcher, u
     };
     if (asked->backend)
         UNI_TRY(one_of("backend", asked->backend, backends, err));
-    static const char *const launchers[] = { "local", "mpi", "slurm", NULL };
+    static const char *const launchers[] = { "local", "ssh", "mpi", "slurm", NULL };
     UNI_TRY(one_of("launcher", asked->launcher ? asked->launcher : launcher, launchers, err));
     return asked->name ? uni__run_check_name(asked->name, err) : 0;
 }
@@ -284,7 +284,8 @@ int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *a
     char date[20];
     asked = asked ? asked : &none;
     /* A program that leaves these open runs on other hosts without a change. */
-    const char *launcher = given("UNISONO_LAUNCHER", "local");
+    const char *hosts = asked->hosts ? asked->hosts : given("UNISONO_HOSTS", NULL);
+    const char *launcher = given("UNISONO_LAUNCHER", hosts ? "ssh" : "local");
     UNI_TRY(check_names(asked, launcher, err));
     UNI_TRY(check_numbers(asked, err));
     trainer->options = *asked;
@@ -304,8 +305,7 @@ int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *a
     if (!trainer->options.backend || !trainer->options.launcher || !trainer->name ||
         !trainer->extra_environment)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a trainer");
-    if (!asked->hosts)
-        trainer->options.hosts = given("UNISONO_HOSTS", NULL);
+    trainer->options.hosts = hosts;
     if (!asked->interface)
         trainer->options.interface = given("UNISONO_INTERFACE", NULL);
     if (!asked->transport)
@@ -320,7 +320,7 @@ int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *a
                   asked->secret_file || asked->transport))
         return uni_error_set(err, UNI_EINVAL,
                              "hosts, interface, transport, encrypt, no_seal and secret_file are "
-                             "for the launchers mpi and slurm; this one is local");
+                             "for the launchers ssh, mpi and slurm; this one is local");
     if (local)
         UNI_TRY(read_sizes(trainer, asked, err));
     if (!local)

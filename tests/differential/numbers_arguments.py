@@ -6,8 +6,8 @@ from numbers_layers import images, numbers, rows, series, some
 
 # ---- functions ----
 
-ONE = ["abs", "cos", "exp", "floor", "log", "negative", "relu", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tanh"]
-TWO = ["add", "divide", "equal", "greater", "less", "maximum", "minimum", "multiply", "power", "subtract"]
+ONE = ["abs", "absolute", "cos", "exp", "floor", "log", "negative", "relu", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tanh"]
+TWO = ["add", "divide", "equal", "floor_divide", "greater", "less", "maximum", "minimum", "mod", "multiply", "power", "subtract"]
 REDUCE = ["max", "mean", "min", "prod", "sum"]
 ACTIVATIONS = ["elu", "exponential", "gelu", "hard_sigmoid", "leaky_relu", "linear", "relu", "relu6", "selu", "sigmoid", "silu", "softmax", "softplus", "softsign", "swish", "tanh"]
 
@@ -74,6 +74,47 @@ def run_op(keras, case):
     config = {name: array(value, case["seed"] + index, case["shape"]) for index, (name, value) in enumerate(case["config"].items())}
     out = getattr(keras.ops, case["op"])(**config)
     return [int(each) for each in out] if case["op"] == "shape" else np.asarray(out)
+
+
+# ---- whole numbers that float32 does not have: they stay what they are ----
+
+WHOLE = ["abs", "add", "argmax", "broadcast_to", "clip", "concatenate", "equal", "expand_dims", "floor_divide", "greater", "less", "max", "maximum", "min", "minimum", "mod",
+         "multiply", "negative", "reshape", "sign", "square", "stack", "subtract", "sum", "take", "transpose", "where", "operators", "index"]
+
+
+def make_whole(r):
+    name, shape = r.choice(WHOLE), [r.randint(2, 3), r.randint(2, 4)]
+    if name in ("where", "operators", "index"):
+        config = {}
+    elif name == "clip":
+        config = dict(x="any", x_min=-3, x_max=2**25)
+    else:
+        config = OPS[name](r, shape)
+    return dict(op=name, shape=shape, config=config, type=r.choice(["int64", "int32"]), tensors=r.random() < 0.7, needs=["op", "shape", "config", "type"])
+
+
+def run_whole(keras, case):
+    high = 2**40 if case["type"] == "int64" else 2**26
+
+    def values(word, seed):
+        if isinstance(word, list) and word and all(isinstance(each, str) for each in word):
+            return [values(each, seed + index) for index, each in enumerate(word)]
+        if word not in ("any", "positive"):
+            return word
+        made = np.random.RandomState(seed).randint(1 if case["op"] in ("floor_divide", "mod") else -high, high, case["shape"]).astype(case["type"])
+        made.reshape(-1)[:2] = 2**24, 2**24 + 1
+        return keras.ops.convert_to_tensor(made) if case.get("tensors") else made
+
+    ops, x, y = keras.ops, values("any", case["seed"]), values("any", case["seed"] + 1)
+    if case["op"] == "where":
+        return np.asarray(ops.where(ops.greater(x, y), x, y))
+    if case["op"] == "index":
+        x = ops.convert_to_tensor(x)
+        return [np.asarray(each) for each in (x[0], x[1, -1], x[:, 1:], x[..., 0], x[None, 1])]
+    if case["op"] == "operators":
+        x = ops.convert_to_tensor(x)
+        return [np.asarray(each) for each in (x + 1, 1 - x, x * 3, x // 7, x % 7, -x, abs(x), x == y, x < y, x >= 2**24 + 1, x + y)] + [int(x[0, 1])]
+    return np.asarray(getattr(ops, case["op"])(**{name: values(word, case["seed"] + index) for index, (name, word) in enumerate(case["config"].items())}))
 
 
 def make_activation(r):
@@ -216,6 +257,7 @@ def run_regularizer(keras, case):
 
 KINDS = {
     "op": (1e-4, make_op, run_op, 3),
+    "whole": (0.0, make_whole, run_whole, 1),
     "activation by keyword": (1e-4, make_activation, run_activation, 1),
     "layer in detail": (2e-4, make_detail, run_detail, 4),
     "text": (1e-5, make_text, run_text, 2),

@@ -1,4 +1,4 @@
-"""mpi_test.py [CLASS...] - runs over hosts with mpirun, one network namespace a host; see network.py."""
+"""mpi_test.py [CLASS...] - runs over hosts with mpirun or ssh, one network namespace a host; see network.py."""
 
 import glob
 import json
@@ -14,7 +14,7 @@ import threading
 import time
 import unittest
 
-from network import COMMAND, CONTRACT, EXAMPLES, WEIGHTS, WORKER, Network, Run, comm_of, describe, finish, has_mpich, why_not
+from network import COMMAND, CONTRACT, EXAMPLES, LAUNCHER, WEIGHTS, WORKER, Network, Run, comm_of, describe, finish, has_mpich, why_not
 
 SKIP = why_not()
 # What carries collectives between hosts: the classes below run over each (meson.build).
@@ -93,6 +93,25 @@ class Short(Hosts):
         self.assertEqual(len(glob.glob(run.dir + "/checkpoints/checkpoint_*")), 20)
         self.assertFalse(os.path.exists(run.dir + "/.staging"))
 
+    def test_killed_rank(self):
+        code, out = self.net.unisono("killed", "--hosts", "a:2,b:2", "--", WORKER, "die=3", "pause=10")
+        run = self.good("killed", code, out, ranks=4)
+        self.assertIn("transport hosts", run.log(0))
+        cause = run.events("cause")[0]["cause"]
+        self.assertEqual((cause["class"], cause["rank"], cause["host"], cause["signal"]), ("signal", 3, "b", 9))
+        self.assertEqual(run.about()["attempt"], 2)
+        begun = re.findall(r"begins after step (\d+)", run.log(2))
+        self.assertEqual(begun[0], "0")
+        self.assertGreaterEqual(int(begun[1]), 7, "it did not go on from its checkpoint")
+        self.assertEqual(len(run.events("placed")), 2)
+        self.assert_tidy()
+        death, again = run.events("cause")[0]["time"], run.events("placed")[1]["time"]
+        print("from the death to all hosts again: %.0f ms" % ((again - death) * 1000))
+
+
+class Transports(Hosts):
+    """What carries collectives where nothing was asked for."""
+
     def test_default(self):
         """UCX if both hosts have it; the option wins over the environment, and what does not exist is refused."""
         has_ucx = os.path.exists(os.path.join(os.environ["UNISONO_PLUGINS"], "libunisono-ucx.so"))
@@ -111,21 +130,6 @@ class Short(Hosts):
         code, out = self.net.unisono("unknown", "--hosts", "a:1,b:1", "--transport", "uxc", "--", WORKER)
         self.assertNotEqual(code, 0)
         self.assertIn('unknown transport "uxc"', out)
-
-    def test_killed_rank(self):
-        code, out = self.net.unisono("killed", "--hosts", "a:2,b:2", "--", WORKER, "die=3", "pause=10")
-        run = self.good("killed", code, out, ranks=4)
-        self.assertIn("transport hosts", run.log(0))
-        cause = run.events("cause")[0]["cause"]
-        self.assertEqual((cause["class"], cause["rank"], cause["host"], cause["signal"]), ("signal", 3, "b", 9))
-        self.assertEqual(run.about()["attempt"], 2)
-        begun = re.findall(r"begins after step (\d+)", run.log(2))
-        self.assertEqual(begun[0], "0")
-        self.assertGreaterEqual(int(begun[1]), 7, "it did not go on from its checkpoint")
-        self.assertEqual(len(run.events("placed")), 2)
-        self.assert_tidy()
-        death, again = run.events("cause")[0]["time"], run.events("placed")[1]["time"]
-        print("from the death to all hosts again: %.0f ms" % ((again - death) * 1000))
 
 
 class Differ(Hosts):
@@ -175,7 +179,7 @@ class Ended(Hosts):
 
     def test_warning(self):
         """Without a limit the run says it once, after 10 s."""
-        process = self.net.start(COMMAND, "run", "--launcher", "mpi", "--name", "warned", "--hosts", "a:1,b:1", "--", WORKER, "leave=1", "way=1", "at=3")
+        process = self.net.start(COMMAND, "run", "--launcher", LAUNCHER, "--name", "warned", "--hosts", "a:1,b:1", "--", WORKER, "leave=1", "way=1", "at=3")
         run = Run(self.net.storage, "warned")
         try:
             self.wait_for(lambda: [event for event in run.events("warning") if "rank 1 has closed its session after iteration 2" in event["message"]])
@@ -216,7 +220,7 @@ class Faults(Hosts):
         self.assertEqual(run.events("cause")[0]["cause"]["rank"], 1)
 
     def lose_b(self, name, words, how):
-        process = self.net.start(COMMAND, "run", "--launcher", "mpi", "--name", name, "-v", *words)
+        process = self.net.start(COMMAND, "run", "--launcher", LAUNCHER, "--name", name, "-v", *words)
         self.workers(name)
         begun = time.monotonic()
         how()
@@ -291,7 +295,7 @@ class Faults(Hosts):
 
     def test_resume_after_it_went_on_with_fewer(self):
         """A host is lost, the run goes on without it and is stopped there; resumed, it has the workers that were asked for at first, or what is left."""
-        process = self.net.start(COMMAND, "run", "--launcher", "mpi", "--name", "shrunk", "--hosts", "a:1,b:1", "--min-workers", "1", "--", WORKER,
+        process = self.net.start(COMMAND, "run", "--launcher", LAUNCHER, "--name", "shrunk", "--hosts", "a:1,b:1", "--min-workers", "1", "--", WORKER,
                                  "pause=50", "steps=1000")
         self.workers("shrunk")
         run = Run(self.net.storage, "shrunk")
@@ -389,7 +393,7 @@ class Faults(Hosts):
                 file.write(text)
         os.mkdir(group)
         try:
-            process = self.net.start(COMMAND, "run", "--launcher", "mpi", "--name", "frozen", "--hosts", "a:1,b:1", "--", WORKER,
+            process = self.net.start(COMMAND, "run", "--launcher", LAUNCHER, "--name", "frozen", "--hosts", "a:1,b:1", "--", WORKER,
                                      "pause=50", "steps=60")
             pid = [worker["pid"] for worker in self.workers("frozen") if worker["rank"] == 1][0]
             begun = time.time()
@@ -413,7 +417,7 @@ class Faults(Hosts):
                     time.sleep(0.05)
 
     def test_stop_together(self):
-        process = self.net.start(COMMAND, "run", "--launcher", "mpi", "--hosts", "a:1,b:1", "--name", "stop", "--", WORKER, "pause=20",
+        process = self.net.start(COMMAND, "run", "--launcher", LAUNCHER, "--hosts", "a:1,b:1", "--name", "stop", "--", WORKER, "pause=20",
                                  "steps=1000")
         self.workers("stop")
         time.sleep(0.3)
@@ -424,7 +428,7 @@ class Faults(Hosts):
         last = [max(step for rank, step in run.reports() if rank == r) for r in (0, 1)]
         self.assertEqual(last[0], last[1])
         self.assertEqual(run.events("stop")[0]["stop_at"], last[0])
-        code, out = self.net.run(COMMAND, "run", "--resume", "stop/run_001", "--launcher", "mpi", "--hosts", "a:1,b:1", "--", WORKER,
+        code, out = self.net.run(COMMAND, "run", "--resume", "stop/run_001", "--launcher", LAUNCHER, "--hosts", "a:1,b:1", "--", WORKER,
                                  "steps=%d" % (last[0] + 5))
         self.assertEqual(code, 0, out)
         self.assertIn("begins after step %d" % last[0], run.log(1))
@@ -447,7 +451,7 @@ class Launcher(Hosts):
 
     def kill(self, name, program, host, words=("--hosts", "a:1,b:1")):
         """Kills that program of mpirun's in the host's namespace while the run is under way."""
-        process = self.net.start(COMMAND, "run", "--launcher", "mpi", "--name", name, "-v", *words, "--", WORKER, "pause=50", "steps=40")
+        process = self.net.start(COMMAND, "run", "--launcher", LAUNCHER, "--name", name, "-v", *words, "--", WORKER, "pause=50", "steps=40")
         self.workers(name)
         pids = [pid for pid in self.net.pids(host) if comm_of(pid) == program]
         self.assertTrue(pids, [describe(pid) for pid in self.net.pids(host)])
@@ -663,7 +667,7 @@ class Foreign(Hosts):
         self.assertEqual(about["attempt"], 1)
         self.assertIn("there is no restart; the last complete checkpoint is checkpoint_0000", about["error"]["message"])
         self.assertNotEqual(code, 0, out)
-        code, out = self.net.run(COMMAND, "run", "--resume", "ends/run_001", "--launcher", "mpi", "--hosts", "a:2,b:2", "--", WORKER)
+        code, out = self.net.run(COMMAND, "run", "--resume", "ends/run_001", "--launcher", LAUNCHER, "--hosts", "a:2,b:2", "--", WORKER)
         self.good("ends", code, out, ranks=4)
 
 
@@ -714,7 +718,7 @@ class Same(Hosts):
         self.assertEqual(len(weights), 2)
         self.assertEqual(len(set(weights)), 1, "the ranks differ")
         for name, hosts in (("apart", "a:1,b:1"), ("together", "a:2")):
-            run = self.trained(name, "--launcher", "mpi", "--hosts", hosts)
+            run = self.trained(name, "--launcher", LAUNCHER, "--hosts", hosts)
             self.assert_tidy()
             with open(run.dir + "/logs/launcher.log", encoding="utf-8") as file:
                 self.assertEqual([line for line in file if not line.startswith("unisono-host key")], [])
@@ -730,7 +734,7 @@ class Python(Hosts):
     def script(self, *words):
         interpreter = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable  # Debian's own: it may have torch
         return self.net.run(interpreter, *words, timeout=150,
-                            env={"UNISONO_LAUNCHER": "mpi", "UNISONO_HOSTS": "a:1,b:1", "PYTHONPATH": os.environ["UNISONO_TEST_PYTHON"]})
+                            env={"UNISONO_LAUNCHER": LAUNCHER, "UNISONO_HOSTS": "a:1,b:1", "PYTHONPATH": os.environ["UNISONO_TEST_PYTHON"]})
 
     def test_no_framework(self):
         path = os.path.join(self.net.base, "script.py")
@@ -800,7 +804,7 @@ class Programs(Hosts):
                 self.on_b("")
 
     def check(self, *words, env=None):
-        code, out = self.net.run(COMMAND, "check", "--hosts", *words, "--json", env=env)
+        code, out = self.net.run(COMMAND, "check", "--launcher", LAUNCHER, "--hosts", *words, "--json", env=env)
         return code, {entry["host"]: entry for entry in json.loads(out)}
 
     def test_check_hosts(self):
@@ -811,7 +815,7 @@ class Programs(Hosts):
         self.assertEqual(hosts["b"]["reaches"], self.net.address("k"))
         self.assertIn("openmpi", hosts["b"]["plugins"])
         self.assertTrue(hosts["b"]["shares_storage"])
-        code, out = self.net.run(COMMAND, "check", "--hosts", "a,b")
+        code, out = self.net.run(COMMAND, "check", "--launcher", LAUNCHER, "--hosts", "a,b")
         self.assertRegex(out, r"(?m)^b +ready +\d")
         # The agent is not there.
         self.on_b("mount --bind /dev/null %s" % os.environ["UNISONO_HOST_AGENT"])
@@ -853,7 +857,7 @@ class Programs(Hosts):
         code, out = self.net.unisono("plan", "--hosts", "a:2,b:2", "-n", "3", "--dry-run", "--json", "--", WORKER)
         self.assertEqual(code, 0, out)
         plan = json.loads(out)
-        self.assertEqual(plan["launcher"], "mpi")
+        self.assertEqual(plan["launcher"], LAUNCHER)
         self.assertIn("a:2,b:1", plan["launcher_command"])
         self.assertEqual([(worker["host"], worker["local_rank"], worker["node_rank"]) for worker in plan["workers"]],
                          [("a", 0, 0), ("a", 1, 0), ("b", 0, 1)])

@@ -18,6 +18,8 @@ COMMAND = os.environ["UNISONO_TEST_COMMAND"]
 WORKER = os.environ["UNISONO_TEST_WORKER"]
 CONTRACT = os.environ["UNISONO_TEST_CONTRACT"]
 WEIGHTS = os.environ.get("UNISONO_TEST_WEIGHTS", "")
+# How runs start their hosts: the classes of mpi_test.py run with each (meson.build).
+LAUNCHER = os.environ.get("UNISONO_TEST_LAUNCHER", "mpi")
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples")
 
 RSH = """#!/bin/sh
@@ -25,6 +27,15 @@ RSH = """#!/bin/sh
 host=$1
 shift
 exec ip netns exec {prefix}$host unshare --uts --mount sh -c "hostname $host; export TMPDIR={base}/tmp_$host; {hide} $*"
+"""
+
+SSH = """#!/bin/sh
+# ssh [-o OPTION] [-X]... HOST COMMAND: the words that unisono gives to OpenSSH
+while [ "${{1#-}}" != "$1" ]; do
+    [ "$1" = -o ] && shift
+    shift
+done
+exec {rsh} "$@"
 """
 
 
@@ -72,6 +83,10 @@ class Network:
         with open(self.rsh, "w", encoding="utf-8") as file:
             file.write(RSH.format(prefix=self.prefix, base=self.base, hide=hide))
         os.chmod(self.rsh, 0o700)
+        self.ssh = os.path.join(self.base, "ssh")
+        with open(self.ssh, "w", encoding="utf-8") as file:
+            file.write(SSH.format(rsh=self.rsh))
+        os.chmod(self.ssh, 0o700)
 
     def address(self, name):
         return "10.%d.%d.2" % (self.part, self.names.index(name) + 1)
@@ -129,7 +144,7 @@ class Network:
         return {words[i].rsplit(":", 1)[1] for words in ours for i in (3, 4)}
 
     def environment(self, more=None):
-        env = dict(os.environ, UNISONO_RESULTS=self.storage, OMPI_MCA_plm_rsh_agent=self.rsh, TMPDIR=os.path.join(self.base, "tmp_k"))
+        env = dict(os.environ, UNISONO_RESULTS=self.storage, OMPI_MCA_plm_rsh_agent=self.rsh, UNISONO_SSH=self.ssh, TMPDIR=os.path.join(self.base, "tmp_k"))
         if "ASAN_OPTIONS" in env:  # what an MPI library leaves behind at the end of a process is not ours
             env["ASAN_OPTIONS"] += ":detect_leaks=0"
         env.update(more or {})
@@ -144,7 +159,7 @@ class Network:
         return finish(process, timeout)
 
     def unisono(self, name, *words, **options):
-        return self.run(COMMAND, "run", "--launcher", "mpi", "--name", name, *words, **options)
+        return self.run(COMMAND, "run", "--launcher", LAUNCHER, "--name", name, *words, **options)
 
     def pids(self, *names):
         """Processes in the namespaces of these hosts, or of all."""

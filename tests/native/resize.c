@@ -22,6 +22,8 @@
 #define ROUNDS 24
 #define ROUND_STEPS ((EPOCHS * STEPS - 25) / ROUNDS)
 #define WINDOW 12 /* steps in which a round's changes come */
+#define OFTEN 80
+#define OFTEN_STEPS (EPOCHS * STEPS / (OFTEN + 2))
 
 /* What the driver and all workers see. */
 typedef struct shared {
@@ -31,6 +33,8 @@ typedef struct shared {
     _Atomic int64_t steps; /* that rank 0 has made */
     _Atomic int64_t held_at; /* rank 0 makes no step after this one */
     _Atomic bool calm; /* nothing happens any more, and nothing is held */
+    _Atomic bool ends_held; /* ranks wait after the last epoch */
+    _Atomic int at_end; /* how many have come there */
 } shared;
 
 /* ---- a worker ---- */
@@ -55,9 +59,18 @@ static int after_batch(void *self, uni_model *model, int64_t batch, uni_error *e
     return 0;
 }
 
-static const uni_callback_class probe_class = { .name = "probe",
-                                                .only_looks = true,
-                                                .after_batch = after_batch };
+static int train_end(void *self, uni_model *model, const uni_logs *logs, uni_error *err)
+{
+    shared *all = ((const probe *)self)->all;
+    atomic_fetch_add(&all->at_end, 1);
+    while (atomic_load(&all->ends_held) && !atomic_load(&all->calm))
+        usleep(200);
+    return 0;
+}
+
+static const uni_callback_class probe_class = {
+    .name = "probe", .only_looks = true, .after_batch = after_batch, .train_end = train_end
+};
 
 static float xs[SAMPLES * FEATURES], ys[SAMPLES];
 
@@ -456,6 +469,30 @@ static void stirred(uni_program *program)
         (trial){ .optimizer = "adam", .options = one_to_four, .disturb = stir, .random = 2026 });
 }
 
+/* More often than processes start, so that ranks die in the meetings of others. The chief stays:
+ * with it, there is always a rank that has the weights, and the group never restarts. */
+static void stir_often(trial *t)
+{
+    for (int i = 1; i <= OFTEN; i++) {
+        atomic_store(&t->all->held_at, (i + 1) * OFTEN_STEPS);
+        wait_for_steps(t, i * OFTEN_STEPS);
+        usleep((useconds_t)next_random(t, 60000));
+        int rank = 1 + next_random(t, MOST - 1);
+        int pid = atomic_exchange(&t->all->pids[rank], 0);
+        if (pid > 0 && next_random(t, 4) > 0 && kill(pid, SIGKILL) == 0)
+            t->kills++;
+        else
+            scale_to(t, 1 + next_random(t, MOST));
+    }
+}
+
+static void stirred_often(uni_program *program)
+{
+    resized(program,
+            (trial){
+                .optimizer = "adam", .options = one_to_four, .disturb = stir_often, .random = 41 });
+}
+
 /* SIGTERM to one worker: it leaves, and is not started again. */
 static void terminate_one(trial *t)
 {
@@ -498,6 +535,54 @@ static void budget_used_up(uni_program *program)
                      .disturb = kill_one_for_good });
 }
 
+/* ---- at the end of fit ---- */
+
+static void wait_for_count(const trial *t, _Atomic int *count, int wanted)
+{
+    double begun = scenario_ms();
+    while (atomic_load(count) < wanted && !atomic_load(&t->all->calm)) {
+        CHECK(scenario_ms() - begun < 60000);
+        usleep(200);
+    }
+}
+
+/* After the last call of the last epoch, when no rank waits for another any more. The new processes
+ * are let in while the others are held, and come to the end themselves. */
+static void hold_ends(trial *t, int workers)
+{
+    atomic_store(&t->all->ends_held, true);
+    atomic_store(&t->all->held_at, EPOCHS * STEPS + 1);
+    wait_for_count(t, &t->all->at_end, workers);
+}
+
+static void kill_at_the_end(trial *t)
+{
+    hold_ends(t, MOST);
+    kill(atomic_load(&t->all->pids[2]), SIGKILL);
+    t->kills++;
+    wait_for_count(t, &t->all->starts[2], 2);
+    usleep(200000);
+}
+
+static void grow_at_the_end(trial *t)
+{
+    hold_ends(t, 2);
+    scale_to(t, MOST);
+    wait_for_count(t, &t->all->starts[MOST - 1], 1);
+    usleep(200000);
+}
+
+static void ended(uni_program *program)
+{
+    const uni_trainer_options fixed = { .num_workers = MOST, .max_failures = -1 };
+    uni_trainer_options least = fixed;
+    least.min_workers = 2;
+    resized(program, (trial){ .optimizer = "adam", .options = fixed, .disturb = kill_at_the_end });
+    resized(program, (trial){ .optimizer = "adam", .options = least, .disturb = kill_at_the_end });
+    resized(program,
+            (trial){ .optimizer = "adam", .options = one_to_four, .disturb = grow_at_the_end });
+}
+
 /* ---- bad input ---- */
 
 static void refused(uni_program *program)
@@ -532,8 +617,14 @@ static void refused(uni_program *program)
 }
 
 const scenario scenarios[] = {
-    { "scaled", scaled },         { "scaled_dataset", scaled_dataset },
-    { "killed", killed },         { "stirred", stirred },
-    { "terminated", terminated }, { "budget_used_up", budget_used_up },
-    { "refused", refused },       { NULL, NULL },
+    { "stirred_often", stirred_often },
+    { "scaled", scaled },
+    { "scaled_dataset", scaled_dataset },
+    { "killed", killed },
+    { "stirred", stirred },
+    { "terminated", terminated },
+    { "budget_used_up", budget_used_up },
+    { "ended", ended },
+    { "refused", refused },
+    { NULL, NULL },
 };

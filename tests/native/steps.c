@@ -161,6 +161,7 @@ typedef struct trial {
     const char *function; /* NULL: train */
     bool by_signals; /* two SIGTERMs, as a scheduler sends them */
     int64_t stop_at; /* 0: at random */
+    const char *from; /* the checkpoint that a new run starts from, or NULL */
 } trial;
 
 static uint64_t next_random(trial *t)
@@ -193,11 +194,12 @@ static int run(uni_program *program, trial *t, const char *resume, uni_result **
     CHECK(uni_dict_take(config, "shared", uni_value_string(t->path)) == 0);
     CHECK(uni_dict_take(config, "csv", uni_value_string(t->csv)) == 0);
     CHECK(uni_dict_take(config, "strategy", uni_value_string(t->strategy)) == 0);
-    int status = uni_trainer_fit(
-        result, t->trainer,
-        UNI_OPTIONS(uni_run_options, .function = t->function ? t->function : "train",
-                    .config = config, .policy = &t->policy, .resume_run = resume),
-        err);
+    int status = uni_trainer_fit(result, t->trainer,
+                                 UNI_OPTIONS(uni_run_options,
+                                             .function = t->function ? t->function : "train",
+                                             .config = config, .policy = &t->policy,
+                                             .resume_run = resume, .from_checkpoint = t->from),
+                                 err);
     uni_value_free(config);
     return status;
 }
@@ -496,9 +498,36 @@ static void without_a_fit(uni_program *program)
     }
 }
 
+/* A checkpoint of another author. */
+static void crafted(uni_program *program)
+{
+    static const int64_t epochs[] = { INT32_MAX, INT64_MAX, INT64_MIN, -2, (int64_t)1 << 32 };
+    for (size_t i = 0; i < sizeof epochs / sizeof epochs[0]; i++) {
+        char path[600];
+        trial t = { .strategy = "none", .ranks = 1, .from = path };
+        uni_result *result = NULL;
+        uni_error err = { 0 };
+        uni_value *state = uni_value_dict();
+        prepare(&t);
+        snprintf(path, sizeof path, "%s/crafted_%zu", scenario_storage(), i);
+        CHECK(uni_dict_take(state, "epoch", uni_value_int(epochs[i])) == 0);
+        CHECK_OK(uni_checkpoint_write_dict(path, state, &err), &err);
+        uni_value_free(state);
+        CHECK(run(program, &t, NULL, &result, &err) < 0);
+        CHECK_CONTAINS(err.message, "the checkpoint is of epoch");
+        uni_trainer_free(t.trainer);
+        uni_result_free(result);
+    }
+}
+
 const scenario scenarios[] = {
-    { "killed", steps_killed },         { "killed_by_time", seconds_killed },
-    { "stopped", steps_stopped },       { "stopped_at_the_end", stopped_at_the_end },
-    { "other_batches", other_batches }, { "mistakes", mistakes },
-    { "without_a_fit", without_a_fit }, { NULL, NULL },
+    { "killed", steps_killed },
+    { "killed_by_time", seconds_killed },
+    { "stopped", steps_stopped },
+    { "stopped_at_the_end", stopped_at_the_end },
+    { "other_batches", other_batches },
+    { "mistakes", mistakes },
+    { "without_a_fit", without_a_fit },
+    { "crafted", crafted },
+    { NULL, NULL },
 };

@@ -33,6 +33,25 @@ class Exceptions(unittest.TestCase):
         else:
             self.fail("%s swallowed the exception" % function)
 
+    def test_whole_numbers_are_exact(self):
+        """float32 has none above 2**24: integers are not computed in it."""
+        ids = keras.ops.convert_to_tensor(np.array([2**24 + 1, 2**40 + 1]))
+        for got, wanted in ((ids + 1, [2**24 + 2, 2**40 + 2]), (3 * ids, [3 * 2**24 + 3, 3 * 2**40 + 3]), (ids % 2, [1, 1]), (ids // 2, [2**23, 2**39]),
+                            (keras.ops.sum(ids), 2**24 + 2**40 + 2), (keras.ops.concatenate([ids, ids[:1]]), [2**24 + 1, 2**40 + 1, 2**24 + 1]),
+                            (ids == 2**24, [False, False]), (keras.ops.take(ids, [1]), [2**40 + 1]), (int(ids[1]), 2**40 + 1), (keras.ops.absolute(x=-ids), [2**24 + 1, 2**40 + 1])):
+            self.assertEqual(np.asarray(got).tolist(), wanted)
+        np.testing.assert_allclose(np.asarray(keras.ops.convert_to_tensor(np.float32([5.5, -5.5])) % 2.0), [1.5, 0.5])
+
+    def test_a_learning_rate_is_assigned_as_in_keras(self):
+        import pickle
+
+        optimizer = keras.optimizers.SGD(0.1)
+        optimizer.learning_rate.assign(0.5)
+        self.assertEqual((optimizer.learning_rate, float(optimizer.learning_rate.numpy())), (0.5, 0.5))
+        optimizer.learning_rate.assign(optimizer.learning_rate * 0.5)
+        self.assertEqual(optimizer.learning_rate, 0.25)
+        self.assertEqual(type(pickle.loads(pickle.dumps(optimizer.learning_rate))), float)
+
     def test_learning_rates(self):
         def the_user_s_function(step):
             raise Mine("why")

@@ -103,6 +103,95 @@ class Layers(Base):
         self.assertEqual([weight.name for weight in layer.trainable_weights], ["scale", "table"])
         self.assertEqual([weight.name for weight in layer.non_trainable_weights], ["total"])
 
+    def test_building_is_not_training(self):
+        """call() is tried on zeros to find shapes: that changes no moving average, no variable and no metric."""
+        count, mean = keras.Variable(0.0), keras.metrics.Mean()
+
+        class Counts(keras.layers.Layer):
+            def __init__(self):
+                super().__init__()
+                self.norm = keras.layers.BatchNormalization(momentum=0.5)
+                self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False, name="calls")
+
+            def build(self, shape):
+                self.sums = self.add_weight(shape=(shape[-1],), initializer="zeros", trainable=False, name="sums")
+
+            def call(self, x, training=None):
+                self.calls.assign_add(1.0)
+                count.assign_add(1.0)
+                mean.update_state(x)
+                if training:
+                    self.sums.assign(self.sums + keras.ops.sum(x, axis=0))
+                return self.norm(x, training=training)
+
+        layer = Counts()
+        layer(X, training=True)
+        np.testing.assert_allclose(layer.norm.get_weights()[2], X.mean(axis=0) / 2, rtol=1e-5)
+        np.testing.assert_allclose(layer.norm.get_weights()[3], 0.5 + X.var(axis=0) / 2, rtol=1e-5)
+        np.testing.assert_allclose(layer.sums.numpy(), X.sum(axis=0), rtol=1e-5)
+        self.assertEqual((layer.calls.numpy(), count.numpy()), (1, 1))
+        self.assertAlmostEqual(float(mean.result()), float(X.mean()), 5)
+        inside = Counts()
+        model = keras.Sequential([keras.Input((8,)), inside, keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.fit(X, Y, batch_size=len(X), epochs=3, verbose=0)
+        self.assertEqual(inside.calls.numpy(), 3)
+
+    def test_layers_that_were_built_before(self):
+        """In the build() of the layer around them, or called alone: they are part of the model, and are trained."""
+        class Built(keras.layers.Layer):
+            def build(self, shape):
+                self.dense = keras.layers.Dense(4)
+                self.dense.build(shape)
+                self.net = keras.Sequential([keras.layers.Dense(3)])
+                self.net.build((None, 4))
+
+            def call(self, x):
+                return self.net(self.dense(x))
+
+        class Around(keras.Model):
+            def __init__(self, first):
+                super().__init__()
+                self.first, self.head = first, keras.layers.Dense(1)
+
+            def call(self, x):
+                return self.head(self.first(x))
+
+        alone = keras.layers.Dense(4)
+        alone(X)
+        for first, count in ((Built(), 6), (alone, 4)):
+            model = Around(first)
+            before = [each.copy() for each in first.get_weights()] if first is alone else None
+            model(X)
+            if before is not None:
+                np.testing.assert_array_equal(model.get_weights()[0], before[0])
+            before = model.get_weights()
+            self.assertEqual((len(before), len(model.trainable_weights)), (count, count))
+            model.compile(keras.optimizers.SGD(0.01), "mse")
+            model.fit(X, Y, verbose=0)
+            for old, new in zip(before, model.get_weights()):
+                self.assertGreater(np.abs(old - new).max(), 0)
+        with self.assertRaisesRegex(ValueError, "belongs to a model already"):
+            Around(alone)(X)
+
+    def test_the_order_of_weights_is_that_of_keras(self):
+        class Mixed(keras.layers.Layer):
+            def __init__(self):
+                super().__init__()
+                self.state = self.add_weight(shape=(8,), initializer="zeros", trainable=False, name="state")
+
+            def build(self, shape):
+                self.other = self.add_weight(shape=(8,), initializer="zeros", trainable=False, name="other")
+                self.scale = self.add_weight(shape=(8,), initializer="ones", name="scale")
+                self.scale.assign(np.arange(8))
+
+            def call(self, x):
+                return x * self.scale + self.state + self.other
+
+        layer = Mixed()
+        np.testing.assert_allclose(np.asarray(layer(X)), X * np.arange(8), rtol=1e-6)
+        self.assertEqual([each.name for each in layer.weights], ["scale", "state", "other"])
+
     def test_several_inputs_and_layers_inside(self):
         class Mix(keras.layers.Layer):
             def __init__(self):
@@ -211,6 +300,21 @@ class Models(Base):
         model.compile("sgd", "mse")
         with self.assertRaisesRegex(NotImplementedError, "train_step"):
             model.fit(X, Y)
+        for name, call in (("test_step", lambda model: model.evaluate(X, Y)), ("compute_loss", lambda model: model.train_on_batch(X, Y)),
+                           ("compute_metrics", lambda model: model.fit(X, Y)), ("predict_step", lambda model: model.predict(X))):
+            model = type("Stepping", (Net,), {name: lambda self, *given: {}})()
+            model.compile("sgd", "mse")
+            with self.assertRaisesRegex(NotImplementedError, "does not call a " + name):
+                call(model)
+
+    def test_losses_and_metrics_of_call_are_not_overlooked(self):
+        model = Net()
+        model.seen = keras.metrics.Mean()
+        model.compile("sgd", "mse")
+        with self.assertRaisesRegex(NotImplementedError, "self.seen"):
+            model.fit(X, Y)
+        with self.assertRaisesRegex(NotImplementedError, "add_loss is not supported"):
+            model.add_loss(1.0)
 
     def test_not_built_and_without_call(self):
         with self.assertRaisesRegex(ValueError, "not built"):

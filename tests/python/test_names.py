@@ -114,7 +114,7 @@ class Missing(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "local, mpi, slurm"):
             unisono.init(launcher="kubernetes")
         self.assertEqual(unisono.init(hosts={"a": 2, "b": 1})["hosts"], "a:2,b:1")
-        self.assertEqual((os.environ["UNISONO_LAUNCHER"], os.environ["UNISONO_HOSTS"], unisono.is_initialized()), ("mpi", "a:2,b:1", True))
+        self.assertEqual((os.environ["UNISONO_LAUNCHER"], os.environ["UNISONO_HOSTS"], unisono.is_initialized()), ("ssh", "a:2,b:1", True))
         unisono.shutdown()
         self.assertEqual((os.environ.get("UNISONO_LAUNCHER"), os.environ.get("UNISONO_HOSTS"), unisono.is_initialized()), (None, None, False))
         self.assertEqual(unisono.util.connect("auto")["launcher"], "local")

@@ -13,6 +13,7 @@ from typing import Any, Callable, Iterator
 import numpy
 
 from unisono import _safe
+from unisono._arguments import strict
 from unisono._unisono import Table
 from unisono.data import _csv, _incoming
 from unisono.data._dataset import Dataset
@@ -164,6 +165,7 @@ def read_binary_files(paths: Any, *, include_paths: bool = False, **more: Any) -
     return _read("binary", paths, include_paths=include_paths)
 
 
+@strict()
 def read_sqlite(path: Any, table: Any, *, columns: Any = None, infer_rows: int | None = None, on_error: str = "raise",
                 max_errors: int | None = None, key: str | None = None, num_blocks: int | None = None) -> Dataset:
     """A table of a SQLite file, or a query (SELECT ...). key: an indexed column of whole numbers, ranges of which are blocks, so that workers do not all run the whole query."""

@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterator
 
 import numpy
 
-from unisono._arguments import Refused, check
+from unisono._arguments import Refused, check, strict
 from unisono._unisono import Table
 from unisono.data import _convert, _incoming
 from unisono.data._dataset import Dataset
@@ -47,6 +47,7 @@ def range(n: int, **hints: Any) -> Dataset:
 
 def range_tensor(n: int, *, shape: int | tuple[int, ...] = (1,), **hints: Any) -> Dataset:
     """One column "data": row i is an array of that shape filled with i."""
+    drop_hints("range_tensor", hints)
     sizes = tuple(whole("shape", size) for size in ((shape,) if isinstance(shape, int) else shape))
     return range(n, **hints)._map(_Fill(sizes), "range_tensor", 0, False, False)
 
@@ -152,6 +153,7 @@ def from_torch(dataset: Any, **hints: Any) -> Dataset:
     return of_stream(_Blocks(dataset.__iter__, _plain), "torch")
 
 
+@strict()
 def from_tf(dataset: Any, batch_size: int = 256) -> Dataset:
     """A tf.data.Dataset, read once now (it cannot be sent to workers). Pairs become the columns "item" and "label"."""
     import tensorflow as tf
@@ -187,6 +189,7 @@ def of_stream(function: Callable[[], Iterator[Table]], name: str) -> Dataset:
     return of_function(function, name, -1)
 
 
+@strict()
 def from_generator(function: Callable[[], Iterable[Any]], name: str = "generator", batches: bool | None = None) -> Dataset:
     """function() gives an iterator of rows (dictionaries or anything else) or of batches (dictionaries of arrays, data frames); called once an epoch.
 

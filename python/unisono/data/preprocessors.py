@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable, TypeAlias
 import numpy
 
 from unisono import _safe
-from unisono._arguments import Refused, strict_class
+from unisono._arguments import Refused, strict_class, strict_module
 from unisono._unisono import Preprocessor as _Library
 from unisono._unisono import Table
 from unisono.data import _convert, _incoming
@@ -435,3 +435,6 @@ class Chain(Preprocessor):
 
 _BY_NAME = {kind.__name__: kind for kind in (StandardScaler, MinMaxScaler, MaxAbsScaler, SimpleImputer, OrdinalEncoder, LabelEncoder, OneHotEncoder,
                                               Tokenizer, Normalizer, Concatenator)}
+
+
+strict_module(globals())

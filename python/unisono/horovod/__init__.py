@@ -10,6 +10,7 @@ It works in the train function of every trainer of unisono, and in programs that
 `import horovod.torch` need no change where real Horovod is not installed: see install().
 """
 
+from unisono.extend import strict_module
 from unisono.horovod import _core
 from unisono.horovod._core import *  # noqa: F403
 from unisono.horovod._install import install, installed  # noqa: F401
@@ -29,3 +30,6 @@ def __getattr__(name):
     from unisono.extend import complain
 
     return complain("unisono.horovod", name)
+
+
+strict_module(globals())

@@ -14,7 +14,7 @@ import math
 import threading
 from typing import Any, Callable, Sequence, TypeVar
 
-from unisono.extend import HARMLESS, INSTEAD, current_session, dumps, fits, loads, mac
+from unisono.extend import HARMLESS, INSTEAD, current_session, dumps, fits, loads, mac, strict
 
 HARMLESS.update({
     "unisono.horovod.*": {
@@ -26,6 +26,7 @@ HARMLESS.update({
         "use_locking": "of TensorFlow 1's optimizers, which are refused",
     },
     "unisono.horovod.tensorflow.allreduce": {"name": "labels an operation of the graph, which is the same on all ranks"},
+    **{"unisono.horovod%s.join" % kind: {"device": "where the zeros of a rank without data are made: only speed"} for kind in ("", ".torch", ".tensorflow", ".keras")},
     "unisono.horovod.torch.broadcast_optimizer_state": {"model": "the state travels as a whole: no step of the model is needed to make it first"},
 })
 INSTEAD.update({
@@ -105,6 +106,7 @@ def named(function: _Function) -> _Function:
     """Decorates an operation with an argument `name`. Horovod brings operations of the same name together; here the order of the calls does. A name that
     differs between the ranks is an error, because tensors that do not belong together would be added up."""
     place = function.__code__.co_varnames.index("name")
+    function = strict()(function)
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from unisono.extend import strict_module
 from unisono.horovod import _core, _keras_callbacks, _keras_optimizer, _numpy
 from unisono.horovod._core import *  # noqa: F403
 from unisono.horovod._keras_callbacks import broadcast_variables
@@ -71,3 +72,6 @@ def __getattr__(name: str) -> Any:
     from unisono.extend import complain
 
     return complain("unisono.horovod.keras", name)
+
+
+strict_module(globals())

@@ -6,6 +6,7 @@ from typing import Any, Iterable, Sequence
 
 import torch
 
+from unisono.extend import strict_module
 from unisono.horovod import _core, _numpy
 from unisono.horovod._core import *  # noqa: F403
 from unisono.horovod._core import Average, ReduceOp, Sum, check_process_set, choose_op
@@ -403,3 +404,6 @@ def __getattr__(name: str) -> Any:
     from unisono.extend import complain
 
     return complain("unisono.horovod.torch", name)
+
+
+strict_module(globals())

@@ -111,8 +111,7 @@ class Trains:
             validation_steps: int | None = None, validation_batch_size: int | None = None, validation_freq: int = 1, *, replicas: int = 0,
             threads: int = 0, seed: int | None = None) -> History:
         """Trains; returns a History. x and y: arrays (used as they are, without a copy), a unisono.tf.data.Dataset, or an iterator of batches."""
-        if hasattr(type(self), "train_step"):
-            raise NotImplementedError("fit does not call a train_step of one's own: write the loop around it (a GradientTape and apply_gradients)")
+        self._check_steps("fit", "train_step", "test_step", "make_train_function")
         if class_weight is not None and sample_weight is not None:
             raise ValueError("class_weight and sample_weight cannot be given together: multiply them into sample_weight")
         verbose = 1 if verbose == "auto" else int(verbose)
@@ -178,6 +177,7 @@ class Trains:
     def evaluate(self, x: Any = None, y: Any = None, batch_size: int | None = None, verbose: int | str = "auto", sample_weight: Any = None,
                  steps: int | None = None, callbacks: Callback | Sequence[Callback] | None = None, return_dict: bool = False) -> Any:
         """Loss and metrics on data."""
+        self._check_steps("evaluate", "test_step", "make_test_function")
         verbose = 0 if verbose == "auto" and not _is_own_stdout() else 1 if verbose == "auto" else int(verbose)
         self._ensure(x)
         options = self._data_options(x, y, sample_weight)
@@ -196,6 +196,7 @@ class Trains:
     def predict(self, x: Any, batch_size: int | None = None, verbose: int | str = "auto", steps: int | None = None,
                 callbacks: Callback | Sequence[Callback] | None = None) -> Any:
         """What the model gives, as NumPy arrays."""
+        self._check_steps("predict", "predict_step", "make_predict_function")
         self._ensure(x)
         if self._host is not None:
             return self._predict_inside(x, batch_size or 32)
@@ -227,6 +228,7 @@ class Trains:
         return self._on_batch("test_on_batch", x, y, sample_weight, return_dict)
 
     def _on_batch(self, which, x, y, sample_weight, return_dict):
+        self._check_steps(which, "train_step" if which == "train_on_batch" else "test_step")
         self._ensure(x)
         raw = self._native()
         raw.reset_metrics()
@@ -241,6 +243,17 @@ class Trains:
     def reset_metrics(self) -> None:
         """Begins the metrics anew."""
         self._native().reset_metrics()
+
+    def _check_steps(self, function: str, *steps: str) -> None:
+        """What a subclass overrides or has, and Keras's function of this name would use, is not overlooked."""
+        for name in steps + (("compute_loss", "compute_metrics") if function != "predict" else ()):
+            if hasattr(type(self), name):
+                raise NotImplementedError("%s does not call a %s of one's own: write the loop around it (a GradientTape and apply_gradients)" % (function, name))
+        for name, value in vars(self).items() if function != "predict" else ():
+            if isinstance(value, metrics_module.Metric):
+                raise NotImplementedError("%s does not report the metric self.%s that call() may update: give metrics to compile, or write the loop (a GradientTape and "
+                                          "apply_gradients)" % (function, name))
+
 
 def _count(name, value):
     """How many; 0 for the engine is what None is here."""

@@ -183,12 +183,19 @@ class Layer(Own):
 
     def _inside(self, here: Any, inputs: list, training: bool | None) -> Tensor:
         """Called by the call() of another layer: on its tape, and the first time as its child."""
+        if here.building is not None:
+            self._become_child(here.building, [spec_of(each) for each in inputs])
         raw = self._native()
         if not raw.built:
-            if here.building is None:
-                raise ValueError("the layer %r was not called when the layer around it was built: call() must call the same layers every time" % self.name)
-            here.building._engine_layer().add_child(raw, [spec_of(each) for each in inputs])
+            raise ValueError("the layer %r was not called when the layer around it was built: call() must call the same layers every time" % self.name)
         return Tensor(here.forced.call_layer(raw, [raw_of(each) for each in inputs], training))
+
+    def _become_child(self, around: Any, specs: list) -> None:
+        """Part of the layer that is being built, unless it is already. Weights that it has from a life of its own go with it."""
+        if self._owner is not None:
+            self._check_free()
+        if not self._native().built:
+            around._engine_layer().add_child(self._native(), specs)
 
     def _alone(self, inputs: list, training: bool | None) -> Any:
         """Called with numbers, of any shape that fits its weights."""
@@ -202,7 +209,12 @@ class Layer(Own):
         if self._owner is None:
             several = bool(input_shape) and isinstance(input_shape[0], (list, tuple))
             dtype = "string" if self._class in ("TextVectorization", "SentenceEmbedding") else "float32"
-            self._build_alone([(dtype, (None,) + tuple(shape[1:])) for shape in (input_shape if several else [input_shape])])
+            specs = [(dtype, (None,) + tuple(shape[1:])) for shape in (input_shape if several else [input_shape])]
+            around = context().building
+            if around is None:
+                self._build_alone(specs)
+            else:  # in the build() of the layer around it
+                self._become_child(around, specs)
 
     def _build_alone(self, specs: list) -> None:
         """A model of this layer only, which keeps its weights until another model takes it."""

@@ -15,7 +15,7 @@ from typing import Any, Iterator
 import numpy as np
 
 from unisono import _engine
-from unisono.extend import Refused, strict
+from unisono.extend import Refused, safe_text, strict
 from unisono.keras._arguments import check_float32
 from unisono.keras._tensor import Tensor, Variable, context, raw_of
 
@@ -73,6 +73,20 @@ class LayerWeight(Variable):
 
     def _on_tape(self) -> Any:
         return np.zeros(self._shape, np.float32) if context().tracing else super()._on_tape()
+
+    def view(self) -> np.ndarray:
+        """Its numbers without a copy. While call() runs on zeros a layer may not be built yet: zeros of its own, so that assign() changes nothing."""
+        return np.zeros(self._shape, np.float32) if context().tracing else super().view()
+
+    def assign(self, value: Any) -> Any:
+        """Sets its numbers; before its layer is built, those that it begins with."""
+        if self._found is None and not context().tracing and not self._layer._engine_layer().built:
+            value = np.array(value, np.float32)
+            if value.shape != self._shape:
+                raise ValueError("the shape %s cannot be assigned to %s of shape %s" % (value.shape, safe_text(self._short), self._shape))
+            self._initial = value
+            return self
+        return super().assign(value)
 
     def _begin(self) -> None:
         """Built (anew): the first values that the engine could not draw are written once."""
@@ -137,7 +151,7 @@ class Own:
 
     def _own_set_up(self) -> None:
         self._declared: list = []  # (weight, how) of __init__
-        self._built_weights: list = []
+        self._in_build: list = []  # the same of build()
         self._was_built = False
         self._style: Any = None
 
@@ -164,19 +178,20 @@ class Own:
             shape, name = initializer, shape
             initializer = None
         shape = () if shape is None else (int(shape),) if isinstance(shape, int) else tuple(int(each) for each in shape)
-        taken = [weight.name for weight, _ in self._declared] + [weight.name for weight in self._built_weights]
+        taken = [weight.name for weight, _ in self._declared + self._in_build]
         stem = name = name or "variable"
         while name in taken:
             name = "%s_%d" % (stem, len([each for each in taken if each.startswith(stem)]))
         word, numbers, seed, initial = _initializer(initializer, len(shape))
         weight = LayerWeight(self, name, shape, bool(trainable), initial)
         how = (name, shape, bool(trainable), word, numbers, seed, _regularizer(regularizer))
-        if context().building is self:
-            self._engine_layer().add_weight(*how)
-            self._built_weights.append(weight)
-        else:
-            self._declared.append((weight, how))
+        (self._in_build if context().building is self else self._declared).append((weight, how))
         return weight
+
+    def add_loss(self, *losses: Any) -> None:
+        """Keras's; not offered."""
+        raise NotImplementedError("%s.add_loss is not supported: give add_weight a regularizer, use ActivityRegularization, or add the term in a loop of your own "
+                                  "(a GradientTape and apply_gradients)" % type(self).__name__)
 
     # ---- parts ----
 
@@ -205,11 +220,14 @@ class Own:
 
     def _own_weights(self) -> list:
         """Those of add_weight, then those of its parts, as Keras orders them."""
-        mine = [weight for weight, _ in self._declared] + list(self._built_weights)
-        return mine + [weight for part in self._parts() for weight in part.weights]
+        return [weight for weight, _ in self._added()] + [weight for part in self._parts() for weight in part.weights]
+
+    def _added(self) -> list:
+        """(weight, how) of all that add_weight made, as Keras orders them: those that training changes, then the others."""
+        return sorted(self._declared + self._in_build, key=lambda each: not each[0]._trainable)
 
     def _begin_weights(self) -> None:
-        for weight in [weight for weight, _ in self._declared] + self._built_weights:
+        for weight, _ in self._added():
             weight._begin()
 
     # ---- the engine's questions ----
@@ -219,17 +237,17 @@ class Own:
         if self._was_built:  # again, inside of another model: the engine has dropped its children
             for part in self._parts():
                 part._forget()
-        self._was_built, self._built_weights = True, []
+        self._was_built, self._in_build = True, []
         before, here.building = here.building, self
         try:
             for name, value in list(vars(self).items()):
                 if type(value) is Variable:
                     adopted = _adopt(self, name, value)
                     self._declared.append((adopted, (name, adopted.shape, adopted._trainable, "zeros", (0.0,) * 6, 0, (0.0, 0.0))))
-            for _, how in self._declared:
-                self._engine_layer().add_weight(*how)
             shapes = [shape for _, shape in specs]
             self.build(shapes[0] if len(shapes) == 1 else shapes)
+            for _, how in self._added():
+                self._engine_layer().add_weight(*how)
             for training in (True, False):  # a layer may be called in one of the two only
                 self._trace(specs, 2, training)
         finally:
@@ -253,7 +271,7 @@ class Own:
         """call() on zeros: (dtype, shape) of what it gives."""
         here = context()
         tape = _engine.Tape(1)
-        tape.begin(training, False, None, 0, 0)
+        tape.begin(training, False, None, 0, 0, True)  # zeros are not data: moving averages stay as they are
         inputs = []
         for dtype, shape in specs:
             sizes = tuple((batch if axis == 0 else batch + 3) if size is None else size for axis, size in enumerate(shape))

@@ -181,24 +181,90 @@ def raw_of(value: Any) -> Any:
     return as_array(value)
 
 
+# ---- whole numbers ----
+# The engine computes in float32, which has no whole numbers above 2**24. Integers have no gradient, so NumPy computes with them and they stay what they are.
+
+WHOLE = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "pow": np.power, "maximum": np.maximum, "minimum": np.minimum, "negate": np.negative,
+         "abs": np.abs, "square": np.square, "sign": np.sign, "sum": np.sum, "max": np.max, "min": np.min,
+         "equal": np.equal, "not_equal": np.not_equal, "less": np.less, "less_equal": np.less_equal, "greater": np.greater, "greater_equal": np.greater_equal}
+
+
+def whole(*values: Any) -> Any:
+    """The values for NumPy if they are integers throughout (a number of Python's beside them takes their type); else None."""
+    out, found = [], False
+    for value in values:
+        if isinstance(value, (Variable, float)):
+            return None
+        if isinstance(value, Tensor):
+            if value.dtype[:3] not in ("int", "uin", "boo"):
+                return None
+            value = value.numpy()
+        elif not isinstance(value, int):
+            value = np.asarray(value)
+            if value.dtype.kind not in "iub":
+                return None
+        found = found or (isinstance(value, np.ndarray) and value.dtype.kind in "iu")
+        out.append(value)
+    return out if found else None
+
+
 # ---- tensors ----
 
 
-def _binary(kind, swap=False):
+def binary(kind: str, a: Any, b: Any) -> Tensor:
+    """a kind b, element by element."""
+    integers = whole(a, b) if kind in WHOLE else None
+    if integers is not None:
+        return Tensor.of(WHOLE[kind](*integers))
+    a, b = raw_of(a), raw_of(b)
+    return Tensor(tape_for().binary(kind, a, b))
+
+
+def unary(kind: str, a: Any) -> Tensor:
+    """kind of every element."""
+    integers = whole(a) if kind in WHOLE else None
+    if integers is not None:
+        return Tensor.of(WHOLE[kind](*integers))
+    a = raw_of(a)
+    return Tensor(tape_for().unary(kind, a))
+
+
+def compare(kind: str, a: Any, b: Any) -> Tensor:
+    """Whether, element by element."""
+    integers = whole(a, b)
+    if integers is not None:
+        return Tensor.of(WHOLE[kind](*integers))
+    a, b = raw_of(a), raw_of(b)
+    return Tensor(tape_for().compare(kind, a, b))
+
+
+def floor_divide(x1: Any, x2: Any) -> Tensor:
+    """The whole part of the quotient, rounded down."""
+    integers = whole(x1, x2)
+    return Tensor.of(np.floor_divide(*integers)) if integers is not None else unary("floor", binary("div", x1, x2))
+
+
+def mod(x1: Any, x2: Any) -> Tensor:
+    """What floor_divide leaves, with the sign of x2."""
+    integers = whole(x1, x2)
+    return Tensor.of(np.mod(*integers)) if integers is not None else binary("sub", x1, binary("mul", floor_divide(x1, x2), x2))
+
+
+def _operator(function, swap=False):
     def operate(self, other):
-        other_raw = raw_of(other)
-        tape = tape_for()
-        mine = raw_of(self)
-        return Tensor(tape.binary(kind, other_raw, mine) if swap else tape.binary(kind, mine, other_raw))
+        return function(other, self) if swap else function(self, other)
     return operate
+
+
+def _binary(kind, swap=False):
+    return _operator(lambda a, b: binary(kind, a, b), swap)
 
 
 def _compare(kind):
     def operate(self, other):
         if other is None:
             return NotImplemented
-        other_raw = raw_of(other)
-        return Tensor(tape_for().compare(kind, raw_of(self), other_raw))
+        return compare(kind, self, other)
     return operate
 
 
@@ -215,6 +281,8 @@ class _Operators:
     __mul__, __rmul__ = _binary("mul"), _binary("mul", True)
     __truediv__, __rtruediv__ = _binary("div"), _binary("div", True)
     __pow__, __rpow__ = _binary("pow"), _binary("pow", True)
+    __floordiv__, __rfloordiv__ = _operator(floor_divide), _operator(floor_divide, True)
+    __mod__, __rmod__ = _operator(mod), _operator(mod, True)
     __lt__, __le__ = _compare("less"), _compare("less_equal")
     __gt__, __ge__ = _compare("greater"), _compare("greater_equal")
     __eq__, __ne__ = _compare("equal"), _compare("not_equal")
@@ -228,10 +296,10 @@ class _Operators:
         return Tensor(tape_for().matmul(other_raw, raw_of(self), False, False))
 
     def __neg__(self):
-        return Tensor(tape_for().unary("negate", raw_of(self)))
+        return unary("negate", self)
 
     def __abs__(self):
-        return Tensor(tape_for().unary("abs", raw_of(self)))
+        return unary("abs", self)
 
     def __getitem__(self, key):
         return _index(self, key)
@@ -248,7 +316,7 @@ class _Operators:
         return float(self.numpy().reshape(-1)[0]) if self._one() else 0.0
 
     def __int__(self):
-        return int(float(self))
+        return int(self.item())
 
     def __bool__(self):
         return bool(float(self))
@@ -292,7 +360,7 @@ def _index(x, key):
     if Ellipsis in keys:
         at = keys.index(Ellipsis)
         keys[at:at + 1] = [slice(None)] * (len(x.shape) - given)
-    if x.dtype == "string":
+    if x.dtype == "string" or whole(x) is not None:
         return Tensor.of(x.numpy()[key])
     shape, axis, out = [], 0, x
     for each in keys:
@@ -432,7 +500,8 @@ class Variable(_Operators):
 
     def view(self) -> np.ndarray:
         """Its numbers without a copy: writing to them changes the weight, and so does training."""
-        return np.asarray(self._p.array())
+        numbers = np.asarray(self._p.array())
+        return numbers.copy() if context().tracing else numbers  # call() on zeros changes no variable
 
     def value(self) -> Tensor:
         """A copy as a tensor."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from unisono.keras._tensor import shared
 
-from unisono.extend import Refused, checks_kinds, near, safe_text, strict_class
+from unisono.extend import Refused, checks_kinds, near, safe_text, strict_class, strict_module
 
 __all__ = ["Callback", "History", "EarlyStopping", "ModelCheckpoint", "BackupAndRestore", "ReduceLROnPlateau", "LearningRateScheduler", "TensorBoard",
            "CSVLogger", "TerminateOnNaN", "LambdaCallback", "ProgbarLogger", "EpochDots", "ReportCheckpointCallback"]
@@ -420,3 +420,6 @@ def __getattr__(name):
         value = globals()[name] = _make_report_callback()
         return value
     raise AttributeError("module %r has no attribute %r" % (__name__, name))
+
+
+strict_module(globals())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from unisono import _engine
-from unisono.extend import Refused, check
+from unisono.extend import Refused, check, strict_module
 from unisono.keras._arguments import Configured, check_float32, named_arguments
 from unisono.keras._tensor import Tensor, as_array, as_numbers, as_one_sample, context, on_engine_tape, raw_of, reshaped, tape_for
 
@@ -157,3 +157,6 @@ def get(identifier: Any) -> Any:
             return globals()[name]()
     _engine.Loss(identifier)  # says what is near
     raise ValueError("there is no loss %r" % identifier)
+
+
+strict_module(globals())

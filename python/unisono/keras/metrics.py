@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from unisono import _engine
-from unisono.extend import Refused, check, safe_text
+from unisono.extend import Refused, check, safe_text, strict_module
 from unisono.keras._arguments import Configured, check_float32, named_arguments
 from unisono.keras._tensor import Tensor, as_numbers, as_one_sample, context, raw_of, tape_for
 
@@ -61,6 +61,8 @@ class Metric(Configured):
 
     def update_state(self, y_true: Any, y_pred: Any = None, sample_weight: Any = None) -> None:
         """Counts a batch."""
+        if context().tracing:
+            return  # zeros that a call() is tried with
         y_true, y_pred = as_numbers(y_true), as_numbers(y_pred)
         if self._class in _OF_TWO_AXES and len(y_pred.shape) == 1:
             raise ValueError("%s needs predictions of shape (batch, classes), not %s" % (self._class, tuple(y_pred.shape)))
@@ -174,6 +176,8 @@ class Mean(Metric):
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
         """Adds values, each with its weight."""
+        if context().tracing:
+            return  # zeros that a call() is tried with
         values = np.asarray(values, np.float64)
         weights = np.ones(values.shape[:1]) if sample_weight is None else np.asarray(sample_weight, np.float64)
         axes = tuple(range(weights.ndim, values.ndim))  # a weight stands for all that it is the weight of, as in Keras
@@ -215,3 +219,6 @@ def native(value: Any) -> Any:
             return float((each * share).sum()), float(share.sum())
         return _engine.Metric(getattr(value, "__name__", "metric"), count)
     raise TypeError("a metric is a name, a Metric or a function, not %s" % type(value).__name__)
+
+
+strict_module(globals())

@@ -8,26 +8,25 @@ from typing import Any
 import numpy as np
 
 from unisono import _engine
-from unisono.keras._tensor import Tensor, Variable, context, convert_to_tensor, raw_of, tape_for
+from unisono.keras._tensor import WHOLE, Tensor, Variable, binary, compare, context, convert_to_tensor, floor_divide, mod, raw_of, tape_for, unary, whole
+from unisono.extend import strict_module
 
 __all__ = ["abs", "absolute", "add", "all", "any", "argmax", "broadcast_to", "cast", "clip", "concatenate", "convert_to_numpy", "convert_to_tensor", "cos",
-           "divide", "equal", "exp", "expand_dims", "floor", "greater", "less", "log", "log_softmax", "matmul", "max", "maximum", "mean", "min",
-           "minimum", "multiply", "negative", "one_hot", "ones", "power", "prod", "relu", "reshape", "rsqrt", "shape", "sigmoid", "sign", "sin", "softmax",
+           "divide", "equal", "exp", "expand_dims", "floor", "floor_divide", "greater", "less", "log", "log_softmax", "matmul", "max", "maximum", "mean", "min",
+           "minimum", "mod", "multiply", "negative", "one_hot", "ones", "power", "prod", "relu", "reshape", "rsqrt", "shape", "sigmoid", "sign", "sin", "softmax",
            "sqrt", "square", "squeeze", "stack", "stop_gradient", "subtract", "sum", "take", "tanh", "transpose", "where", "zeros"]
 
 
 def _two(kind):
     def function(x1, x2) -> Tensor:
-        a, b = raw_of(x1), raw_of(x2)
-        return Tensor(tape_for().binary(kind, a, b))
+        return binary(kind, x1, x2)
     function.__doc__ = "%s of two tensors, which broadcast." % kind
     return function
 
 
 def _one(kind):
     def function(x) -> Tensor:
-        a = raw_of(x)
-        return Tensor(tape_for().unary(kind, a))
+        return unary(kind, x)
     function.__doc__ = "%s of every element." % kind
     return function
 
@@ -43,8 +42,7 @@ def _activation(kind):
 
 def _comparison(kind):
     def function(x1, x2) -> Tensor:
-        a, b = raw_of(x1), raw_of(x2)
-        return Tensor(tape_for().compare(kind, a, b))
+        return compare(kind, x1, x2)
     function.__doc__ = "%s, element by element." % kind
     return function
 
@@ -57,6 +55,9 @@ def _reduction(kind):
         axes = None if axis is None else [axis] if isinstance(axis, (int, np.integer)) else list(axis)
         if axes == []:  # over no axis: as it is
             return reshape(x, a.shape)
+        integers = whole(x) if kind in WHOLE else None
+        if integers is not None:
+            return Tensor.of(WHOLE[kind](integers[0], axis=None if axes is None else tuple(axes), keepdims=keepdims))
         return Tensor(tape_for().reduce(kind, a, axes, keepdims))
     function.__doc__ = "%s over the axes (all of them when None)." % kind
     return function
@@ -100,6 +101,9 @@ def all(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 def matmul(x1: Any, x2: Any, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
     """The matrix product."""
+    integers = whole(x1, x2)
+    if integers is not None:
+        return Tensor.of(np.matmul(*(np.swapaxes(each, -1, -2) if turned else each for each, turned in zip(integers, (transpose_a, transpose_b)))))
     a, b = raw_of(x1), raw_of(x2)
     return Tensor(tape_for().matmul(a, b, transpose_a, transpose_b))
 
@@ -113,12 +117,18 @@ def cast(x: Any, dtype: Any) -> Tensor:
 
 def clip(x: Any, x_min: float, x_max: float) -> Tensor:
     """Not below x_min, not above x_max."""
+    integers = whole(x, x_min, x_max)
+    if integers is not None:
+        return Tensor.of(np.clip(*integers))
     a = raw_of(x)
     return Tensor(tape_for().clip(a, float(x_min), float(x_max)))
 
 
 def where(condition: Any, x1: Any, x2: Any) -> Tensor:
     """From x1 where the condition holds, else from x2."""
+    integers = whole(x1, x2)
+    if integers is not None:
+        return Tensor.of(np.where(np.asarray(condition), *integers))
     c, a, b = raw_of(condition), raw_of(x1), raw_of(x2)
     return Tensor(tape_for().where(c, a, b))
 
@@ -160,6 +170,9 @@ def squeeze(x: Any, axis: Any = None) -> Tensor:
 
 def transpose(x: Any, axes: Any = None) -> Tensor:
     """The axes in another order."""
+    integers = whole(x)
+    if integers is not None:
+        return Tensor.of(np.transpose(integers[0], axes))
     a = raw_of(x)
     axes = list(range(len(_shape(x))))[::-1] if axes is None else [int(each) for each in axes]
     return Tensor(tape_for().transpose(a, axes))
@@ -167,12 +180,18 @@ def transpose(x: Any, axes: Any = None) -> Tensor:
 
 def broadcast_to(x: Any, shape: Any) -> Tensor:
     """Repeated to a larger shape."""
+    integers = whole(x)
+    if integers is not None:
+        return Tensor.of(np.broadcast_to(integers[0], tuple(int(each) for each in shape)))
     a = raw_of(x)
     return Tensor(tape_for().broadcast(a, [int(each) for each in shape]))
 
 
 def concatenate(xs: Any, axis: Any = 0) -> Tensor:
     """One behind the other."""
+    integers = whole(*xs)
+    if integers is not None:
+        return Tensor.of(np.concatenate(integers, axis=axis))
     raws = [raw_of(each) for each in xs]
     return Tensor(tape_for().concat(raws, axis))
 
@@ -186,6 +205,9 @@ def take(x: Any, indices: Any, axis: Any = None) -> Tensor:
     """By indices along an axis; None: of all elements in a row."""
     if axis is None:
         x, axis = reshape(x, [-1]), 0
+    integers = whole(x)
+    if integers is not None:
+        return Tensor.of(np.take(integers[0], np.asarray(indices), axis=axis))
     a, b = raw_of(x), raw_of(np.asarray(indices) if not isinstance(indices, Tensor) else indices)
     return Tensor(tape_for().gather(a, b, axis))
 
@@ -200,6 +222,9 @@ def argmax(x: Any, axis: Any = None) -> Tensor:
     """The place of the largest; None: among all elements in a row."""
     if axis is None:
         x, axis = reshape(x, [-1]), 0
+    integers = whole(x)
+    if integers is not None:
+        return Tensor.of(np.argmax(integers[0], axis=axis))
     a = raw_of(x)
     return Tensor(tape_for().argmax(a, axis))
 
@@ -235,3 +260,6 @@ def ones(shape: Any, dtype: Any = "float32") -> Tensor:
 def convert_to_numpy(x: Any) -> np.ndarray:
     """Its numbers as an array."""
     return x.numpy() if isinstance(x, (Tensor, Variable)) else np.asarray(x)
+
+
+strict_module(globals())

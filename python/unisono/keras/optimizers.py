@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from unisono import _engine
-from unisono.extend import Refused, as_kind, check, checks_kinds, strict_class
+from unisono.extend import Refused, as_kind, check, checks_kinds, strict_class, strict_module
 from unisono.keras._arguments import Configured
 from unisono.keras._tape import LazyGradient
 from unisono.keras._tensor import Tensor, Variable, context, shared
@@ -108,6 +108,27 @@ _OWN = {name: Refused(inspect.Parameter.empty, _OWN_WHY) for name in (
     "gradient_accumulation_steps", "name")}
 
 
+class _Rate(float):
+    """The learning rate of an optimizer."""
+
+    def __new__(cls, optimizer: Any, value: float) -> _Rate:
+        made = super().__new__(cls, value)
+        made._optimizer = optimizer
+        return made
+
+    def assign(self, value: Any) -> _Rate:
+        """Sets the optimizer's rate."""
+        self._optimizer.learning_rate = value
+        return self._optimizer.learning_rate
+
+    def numpy(self) -> Any:
+        """The number itself."""
+        return np.float32(self)
+
+    def __reduce__(self) -> Any:
+        return float, (float(self),)
+
+
 class Optimizer(Configured):
     """Base of the optimizers: given to compile, or used in a loop of one's own by apply_gradients."""
 
@@ -159,8 +180,8 @@ class Optimizer(Configured):
 
     @property
     def learning_rate(self) -> float:
-        """Of the next step."""
-        return self._native.learning_rate
+        """Of the next step: a number, with the assign() and numpy() of Keras's variable."""
+        return _Rate(self, self._native.learning_rate)
 
     @learning_rate.setter
     def learning_rate(self, value: Any) -> None:
@@ -335,3 +356,4 @@ def of_native(native: Any) -> Optimizer:
     return out
 
 
+strict_module(globals())

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from unisono.keras._tensor import set_random_seed
+from unisono.extend import strict_module
 
 __all__ = ["set_random_seed", "to_categorical", "clear_session", "PyDataset", "Sequence"]
 
@@ -40,3 +41,6 @@ class PyDataset:
 
 
 Sequence = PyDataset
+
+
+strict_module(globals())

@@ -11,7 +11,7 @@ from typing import Any, Callable
 import numpy as _np
 
 from unisono import keras
-from unisono.extend import Refused, strict
+from unisono.extend import Refused, check, strict, strict_module
 from unisono.keras import losses, metrics, ops as _ops, optimizers
 from unisono.keras._tape import GradientTape
 from unisono.keras._tensor import Tensor, Variable, convert_to_tensor, set_random_seed as _set_random_seed
@@ -65,10 +65,14 @@ def _renamed(function: Callable[..., Any], **names: str) -> Callable[..., Any]:
     ours = {keras_name: name for name, keras_name in names.items()}
 
     def call(*arguments: Any, **given: Any) -> Any:
+        if not declared.issuperset(given):
+            check("unisono.tf." + function.__name__, given, declared)
         return function(*arguments, **{names.get(name, name): value for name, value in given.items()})
 
     signature = inspect.signature(function)
-    call.__signature__ = signature.replace(parameters=[each.replace(name=ours.get(each.name, each.name)) for each in signature.parameters.values()])  # type: ignore[attr-defined]
+    renamed = signature.replace(parameters=[each.replace(name=ours.get(each.name, each.name)) for each in signature.parameters.values()])
+    declared = {*renamed.parameters, *signature.parameters}
+    call.__signature__ = renamed  # type: ignore[attr-defined]
     call.__name__, call.__doc__ = function.__name__, function.__doc__
     return call
 
@@ -182,3 +186,6 @@ class config:
 def __getattr__(name):
     raise AttributeError("unisono.tf has no %s: it has what training programs use of TensorFlow (docs/python-engine.md); keras.ops, NumPy or TensorFlow "
                          "itself may have it" % name)
+
+
+strict_module(globals())

@@ -11,7 +11,7 @@ from typing import Any, Callable
 import numpy as np
 
 from unisono import _engine
-from unisono.extend import checks_kinds, strict_class
+from unisono.extend import checks_kinds, strict_class, strict_module
 from unisono.keras._tensor import Tensor, as_array, data_seed, shared
 
 __all__ = ["Dataset", "AUTOTUNE", "experimental", "Options"]
@@ -432,3 +432,6 @@ def _planned(plan):
 
 
 checks_kinds(Dataset, methods=("shuffle", "batch", "repeat", "prefetch", "take", "skip", "enumerate", "shard"))
+
+
+strict_module(globals())

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from unisono import Error, _engine
-from unisono.extend import Refused, current_session, strict_class, tf_config_place
+from unisono.extend import Refused, current_session, strict_class, tf_config_place, strict_module
 from unisono.keras import _tensor
 from unisono.keras._tensor import Tensor
 
@@ -418,3 +418,6 @@ def get_replica_context() -> Any:
 def in_cross_replica_context() -> bool:
     """Whether this is outside of run."""
     return _tensor.context().replica is None and has_strategy()
+
+
+strict_module(globals())

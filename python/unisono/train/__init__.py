@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from unisono._arguments import strict_module
 from unisono._session import (get_checkpoint as get_checkpoint, get_dataset_shard as get_dataset_shard, get_state as get_state, load_checkpoint as load_checkpoint,
                               local_rank as local_rank, report as report, save_checkpoint as save_checkpoint, set_state as set_state, should_stop as should_stop,
                               world_rank as world_rank, world_size as world_size)
@@ -39,3 +40,6 @@ def __getattr__(name: str) -> Any:
     from unisono._lazy import find
 
     return find("unisono.train", name, _LAZY, _SUBMODULES)
+
+
+strict_module(globals())

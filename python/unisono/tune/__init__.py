@@ -14,6 +14,7 @@ from unisono.train._checkpoint import Checkpoint
 from unisono.train._config import CheckpointConfig, FailureConfig, RunConfig, SyncConfig
 from unisono.train._context import get_context
 from unisono._session import get_checkpoint
+from unisono._arguments import strict_module
 
 normal = randn
 __all__ = ["Checkpoint", "CheckpointConfig", "ExperimentAnalysis", "FailureConfig", "ResultGrid", "RunConfig", "SyncConfig", "Trainable", "TuneConfig",
@@ -23,6 +24,13 @@ __all__ = ["Checkpoint", "CheckpointConfig", "ExperimentAnalysis", "FailureConfi
 
 
 def __getattr__(name):
+    if name in ("integration", "logger", "schedulers", "search", "stopper"):  # tune.schedulers.ASHAScheduler, as in Ray
+        import importlib
+
+        return importlib.import_module("unisono.tune." + name)
     from unisono._missing import complain
 
     return complain("unisono.tune", name)
+
+
+strict_module(globals())

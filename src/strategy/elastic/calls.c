@@ -120,6 +120,20 @@ int uni__elastic_do(uni_strategy *strategy, uni__elastic_call call, bool cut, vo
     return status;
 }
 
+int uni__elastic_close(uni_strategy *strategy, uni_error *err)
+{
+    uni__elastic *elastic = strategy->elastic;
+    if (!uni__elastic_is_active(strategy) || !elastic->lines)
+        return 0;
+    for (;;) {
+        int how = 0, status = elastic->vtable->end_fit(elastic->context, elastic->number, err);
+        if (!uni__elastic_is_loss(status))
+            return status;
+        elastic->place = elastic->results.taken;
+        UNI_TRY(uni__elastic_regroup(strategy, &how, err));
+    }
+}
+
 int uni__elastic_forgive(const uni_strategy *strategy, int status)
 {
     return uni__elastic_is_loss(status) && uni__elastic_is_active(strategy) ? 0 : status;

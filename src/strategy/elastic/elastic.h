@@ -46,9 +46,9 @@
  * an epoch the ranks compare the states of their callbacks, and a rank with a state of its own (a
  * log file of the chief) is not replaced.
  *
- * What does not fit (gradient accumulation, a second fit, the first step and the end of a fit, a
- * death while a kernel is updated by factors, several hosts) fails as before, and the run restarts
- * from its checkpoint. fit's thread.
+ * What does not fit (gradient accumulation, a second fit, the first step of a fit, what follows it,
+ * a death while a kernel is updated by factors, several hosts) fails as before, and the run
+ * restarts from its checkpoint. fit's thread.
  */
 #ifndef UNISONO_STRATEGY_ELASTIC_H
 #define UNISONO_STRATEGY_ELASTIC_H
@@ -75,6 +75,9 @@ typedef struct uni__membership_vtable {
     bool (*leaves)(void *context);
     /* This process has left: it does not touch the group's memory any more. */
     void (*left)(void *context);
+    /* Waits until all ranks of the group of this number end their fits, after which no other group
+     * follows. A loss: one does, and this process is in it. */
+    int (*end_fit)(void *context, uint32_t number, uni_error *err);
     /* Whether this process can continue when another is replaced, can be replaced itself, and can
      * continue with more or fewer. */
     void (*set_replaceable)(void *context, bool others, bool itself, bool resizes);
@@ -103,6 +106,9 @@ int uni__strategy_set_membership(uni_strategy *strategy, const uni__membership_v
 /* A fit has begun: from now on a rank that dies is replaced, if that is possible in this fit. All
  * ranks call it, and come to the same answer. */
 void uni__elastic_begin(uni_strategy *strategy);
+/* At the end of a fit without an error: all ranks leave it as one group. Until then a new rank can
+ * come, which gets from the others what it has missed. */
+int uni__elastic_close(uni_strategy *strategy, uni_error *err) UNI_MUST_USE;
 void uni__elastic_end(uni_strategy *strategy);
 /* Whether fit ended because this rank alone leaves the group; and now it has no more to do with the
  * others. */

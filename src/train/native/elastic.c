@@ -26,6 +26,11 @@ static void left(void *context)
     uni__session_left(context);
 }
 
+static int end_fit(void *context, uint32_t number, uni_error *err)
+{
+    return uni__session_end_fit(context, number, err);
+}
+
 static void set_replaceable(void *context, bool others, bool itself, bool resizes)
 {
     uni__session_set_replaceable(context, others, itself, resizes);
@@ -58,6 +63,7 @@ int uni__open_elastic(uni_strategy **out, uni_session *session,
                                                     .has_changed = has_changed,
                                                     .leaves = leaves,
                                                     .left = left,
+                                                    .end_fit = end_fit,
                                                     .set_replaceable = set_replaceable,
                                                     .set_fixed = set_fixed,
                                                     .count_reports = count_reports,

@@ -2,10 +2,11 @@
  * host_internal.h - the insides of unisono-host, the agent of a run on one of its hosts.
  *
  * mpirun or srun starts one such process for every rank, because each worker must find the
- * variables that the launcher made for its rank. On each host the first of them (local rank 0) does
- * the work: it has the workers of the host in a group (group.h) and hands on what they say to the
- * controller (group/remote.h). The others give it their variables over an abstract socket, and stay
- * until it ends. Controller thread of the group, but for main.
+ * variables that the launcher made for its rank; ssh starts one for all ranks of a host. On each
+ * host the first of them (local rank 0) does the work: it has the workers of the host in a group
+ * (group.h) and hands on what they say to the controller (group/remote.h). The others give it their
+ * variables over an abstract socket, and stay until it ends. Controller thread of the group, but
+ * for main.
  */
 #ifndef UNISONO_TRAIN_REMOTE_HOST_INTERNAL_H
 #define UNISONO_TRAIN_REMOTE_HOST_INTERNAL_H
@@ -64,6 +65,7 @@ typedef struct host_agent {
     double silent_timeout, cpus, memory;
     bool shares_storage, ending, orphaned;
     bool tidy; /* removes what Open MPI leaves behind */
+    bool by_ssh; /* it has all ranks of the host, and goes on when its connection ends */
     uni__launcher_daemon daemon;
     uint64_t pulse_ns, begun_ns;
     int retries; /* of the connection to the controller */
@@ -85,6 +87,12 @@ int host_make_scratch(host_agent *self, uni_error *err) UNI_MUST_USE;
  * the exit code. */
 int host_check(const char *text);
 bool host_has_ucx(void); /* our plug-in for it can be opened here */
+
+/* host_ssh.c. order: sets the variables that come on standard input. take_ranks: false when they do
+ * not make sense. ssh: the launcher, which gives its exit code. */
+int host_read_order(uni_error *err) UNI_MUST_USE;
+bool host_take_ranks(uni__launched *out);
+int host_ssh(const char *agent, const char *program, const char *list);
 
 /* host_join.c: the processes of one host find each other */
 int host_gather(host_agent *self, uni_error *err) UNI_MUST_USE;

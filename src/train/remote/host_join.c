@@ -118,6 +118,10 @@ int host_gather(host_agent *self, uni_error *err)
     struct sockaddr_un place;
     socklen_t length = meeting_place(self, &place);
     uint64_t deadline = uni__monotonic_ns() + GATHER_MS * 1000000ull;
+    for (int i = 0; i < self->num_workers && self->by_ssh; i++)
+        self->workers[i].rank = self->launched.rank + i;
+    if (self->by_ssh)
+        return 0;
     self->workers[0].rank = self->launched.rank;
     self->workers[0].variables = host_own_variables();
     if (self->num_workers == 1)

@@ -2,10 +2,10 @@
  * host_main.c - the program unisono-host: the agent of a run on one of its hosts (the design is in
  * host_internal.h).
  *
- * Started by mpirun or srun, never by hand. Where the controller listens and its public key come in
- * the environment; the agent makes a key pair of its own and announces the public half on its
- * standard output (group/keyring.h). It ends, with every worker below it, when the controller says
- * so or the link to it is gone.
+ * Started by mpirun, srun or ssh, never by hand. Where the controller listens and its public key
+ * come in the environment, or over ssh on standard input; the agent makes a key pair of its own and
+ * announces the public half on its standard output (group/keyring.h). It ends, with every worker
+ * below it, when the controller says so or the link to it is gone.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -112,7 +112,9 @@ static int look_around(host_agent *self, uni_error *err)
         status = uni__credentials_make_pair(&self->credentials, err);
     if (status == 0 && secret_file && secret_file[0])
         status = uni__credentials_read_secret(&self->credentials, secret_file, err);
-    if (status == 0 && !uni__launched_look(&self->launched))
+    if (status == 0 && self->by_ssh && !host_take_ranks(&self->launched))
+        status = uni_error_set(err, UNI_EFORMAT, "%s is not understood", UNI__RANKS_VARIABLE);
+    if (status == 0 && !self->by_ssh && !uni__launched_look(&self->launched))
         status = uni_error_set(err, UNI_ESTATE,
                                "neither mpirun nor srun seems to have started this process: their "
                                "variables are missing");
@@ -221,27 +223,42 @@ void host_tidy(const host_agent *self)
 
 static void not_meant_for_us(int number) {}
 
-/* When the process of a rank ends without MPI_Finalize, Hydra tells the others of its host by
- * SIGUSR1, which would be their end. The agent says which process ended. A function and not
- * SIG_IGN: that would stay with the workers. */
-static void overhear_hydra(void)
+static void overhear(int number)
 {
     struct sigaction action = { .sa_handler = not_meant_for_us, .sa_flags = SA_RESTART };
-    (void)sigaction(SIGUSR1, &action, NULL);
+    (void)sigaction(number, &action, NULL);
 }
 
-int main(void)
+/* When the process of a rank ends without MPI_Finalize, Hydra tells the others of its host by
+ * SIGUSR1, which would be their end. The agent says which process ended. When ssh ends, there is
+ * no reader for what the agent prints. A function and not SIG_IGN: that would stay with the
+ * workers. */
+static void overhear_launchers(void)
+{
+    overhear(SIGUSR1);
+    overhear(SIGPIPE);
+}
+
+int main(int argc, char **argv)
 {
     static host_agent self = { .lock = PTHREAD_MUTEX_INITIALIZER,
                                .cond = PTHREAD_COND_INITIALIZER };
     uni_error err = { 0 };
+    if (argc == 4 && strcmp(argv[1], "--ssh") == 0)
+        return host_ssh(argv[0], argv[2], argv[3]);
+    self.by_ssh = argc == 2 && strcmp(argv[1], "--order") == 0;
+    if (self.by_ssh && host_read_order(&err) < 0) {
+        fprintf(stderr, "unisono-host: %s\n", err.message);
+        return 70;
+    }
     const char *join = getenv(UNI__JOIN_VARIABLE);
     if (join && strncmp(join, "check:", 6) == 0)
         return host_check(join);
     /* The plug-in is looked for here; UCX would handle the signals of crashes. */
     (void)setenv("UCX_HANDLE_ERRORS", "none", 0);
-    overhear_hydra();
-    uni__launcher_daemon_find(&self.daemon); /* its end is news for the controller */
+    overhear_launchers();
+    if (!self.by_ssh)
+        uni__launcher_daemon_find(&self.daemon); /* its end is news for the controller */
     int status = look_around(&self, &err);
     if (status == 0 && self.launched.local_rank > 0)
         return host_donate(&self);

@@ -45,6 +45,10 @@ static void take_welcome(host_agent *self, const uni_value *welcome)
 {
     self->silent_timeout = uni_dict_get_float(welcome, "silent_timeout", 5);
     self->tidy = uni_dict_get_bool(welcome, "tidy", false);
+    if (self->by_ssh) {
+        puts("unisono-host joined"); /* to the launcher: host_ssh.c */
+        fflush(stdout);
+    }
     self->shares_storage =
         token_is_there(uni_dict_get_string(welcome, "token_path", ""),
                        uni_dict_get_string(welcome, "token", ""), self->workers[0].rank);

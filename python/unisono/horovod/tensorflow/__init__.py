@@ -6,6 +6,7 @@ from typing import Any, Sequence
 
 import tensorflow as tf
 
+from unisono.extend import strict_module
 from unisono.horovod import _core, _keras_optimizer, _numpy, _tensorflow
 from unisono.horovod._core import *  # noqa: F403
 from unisono.horovod._core import Average, ReduceOp, Sum, check_process_set, choose_op
@@ -191,3 +192,6 @@ def __getattr__(name: str) -> Any:
     from unisono.extend import complain
 
     return complain("unisono.horovod.tensorflow", name)
+
+
+strict_module(globals())

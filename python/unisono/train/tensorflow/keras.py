@@ -7,6 +7,7 @@ import tempfile
 from typing import Any
 
 from unisono import _session
+from unisono._arguments import strict
 from unisono.train._checkpoint import Checkpoint
 from unisono.train.tensorflow import _checkpoint
 
@@ -90,6 +91,7 @@ def _hook(event):
 def make_report_callback(base: type) -> Any:
     """The class on a Keras's own Callback (unisono.keras has one, too)."""
 
+    @strict(name="unisono.train.tensorflow.keras.ReportCheckpointCallback")
     def __init__(self, checkpoint_on="epoch_end", report_metrics_on="epoch_end", metrics=None):
         base.__init__(self)
         self._set_up(checkpoint_on, report_metrics_on, metrics)
