@@ -146,7 +146,8 @@ class Usage(Base):
                             (("run", "--sink", "tensorbord", "--", "true"), "tensorboard"),
                             (("ls", "a", "b"), "unexpected argument"), (("stop",), "RUN"), (("ls", "-n"), "requires an argument: N"),
                             (("ls", "--json=1"), "takes no argument"), (("report",), "nothing to report"),
-                            (("plot", "--smooth", "1"), "--smooth"), (("completion", "tcsh"), "bash")):
+                            (("plot", "--smooth", "1"), "--smooth"), (("plot", "--width", "0"), "--width"), (("ls", "-n", "-3"), "--limit -3"),
+                            (("completion", "tcsh"), "bash")):
             with self.subTest(words=words):
                 self.assertIn(hint, self.call(*words, code=64).stderr)
 

@@ -172,6 +172,9 @@ static int call_ls(cli_context *context, const cli_parsed *parsed)
     uni_error err = { 0 };
     char *storage = NULL;
     int status = uni__run_storage(&storage, values->storage, &err);
+    if (status == 0 && values->limit < 0)
+        status = uni_error_set(&err, UNI_EINVAL, "--limit %lld: must not be negative (0: all)",
+                               values->limit);
     all.limit = cli_given(parsed, "limit") ? values->limit : values->json || values->quiet ? 0 : 25;
     if (values->json)
         all.json = uni_value_list();

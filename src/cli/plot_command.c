@@ -318,6 +318,11 @@ static int call_plot(cli_context *context, const cli_parsed *parsed)
     bool live = true;
     if (!(values->smooth >= 0 && values->smooth < 1))
         status = uni_error_set(&err, UNI_EINVAL, "--smooth must be at least 0 and less than 1");
+    if ((cli_given(parsed, "width") && values->width < 1) ||
+        (cli_given(parsed, "height") && values->height < 1))
+        status = uni_error_set(&err, UNI_EINVAL,
+                               "--width and --height must be at least 1 (leave them out for the "
+                               "terminal's)");
     for (bool again = false; status == 0 && (live || !again); again = true) {
         cli_plot plot = { 0 };
         status = collect(&plot, parsed, &live, &err);
