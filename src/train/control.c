@@ -252,8 +252,11 @@ void uni__run_fatal(uni__run *run, uni__cause_class kind, const uni_error *error
         finish(run, "failed", error->code, "%s", error->message);
         return;
     }
-    if (run->state == UNI__RUN_FAILING || run->state == UNI__RUN_SETTLING)
+    if (run->state == UNI__RUN_FAILING || run->state == UNI__RUN_SETTLING) {
         uni__run_tell(run, UNI_EVENT_WARNING, -1, "while the attempt ended: %s", error->message);
+        snprintf(run->budget.why, sizeof run->budget.why, " (not started again: %.350s)",
+                 error->message);
+    }
     uni__run_fail(run, &cause);
 }
 
