@@ -1,4 +1,4 @@
-"""Six functions for search.py, three of them with parameters that exist only for one value of a choice. No constant of src/tune was chosen on them."""
+"""Seven functions for search.py, four of them with parameters that exist only for one value of a choice. No constant of src/tune was chosen on them."""
 
 import math
 import random
@@ -76,6 +76,12 @@ def pipeline(config, key):
     return loss + _noise(key, 0.02)
 
 
+def ranges(config, key):
+    """The values of a choice differ only in what their parameters may be: a trial's branch is known by its numbers."""
+    solver = config["solver"]
+    return 0.2 * (math.log10(solver["lr"]) + 3.3) ** 2 + (solver["decay"] - 0.2) ** 2 + 0.1 * (config["width"] - 1.5) ** 2 + _noise(key, 0.01)
+
+
 FUNCTIONS = {
     "ackley": (ackley, {"x%d" % i: uniform(-4, 6) for i in range(4)}),
     "styblinski": (styblinski, {"a": uniform(-5, 5), "b": uniform(-5, 5), "n": randint(-20, 21), "kind": choice("up", "down", "flat")}),
@@ -88,5 +94,7 @@ FUNCTIONS = {
     "pipeline": (pipeline, {"scale": choice("minmax", "none", {"clip": uniform(0, 10)}),
                             "model": choice({"kind": "tree", "depth": randint(1, 31)}, {"kind": "boost", "depth": randint(1, 16), "rate": loguniform(1e-4, 1)},
                                             {"kind": "linear", "mix": uniform(0, 1)})}),
+    "ranges": (ranges, {"width": uniform(0, 4), "solver": choice({"lr": loguniform(0.5, 50), "decay": uniform(0, 1)}, {"lr": loguniform(0.02, 0.4), "decay": uniform(0, 1)},
+                                                               {"lr": loguniform(1e-5, 1e-2), "decay": uniform(0, 1)})}),
 }
-CONDITIONAL = ("kernels", "network", "pipeline")
+CONDITIONAL = ("kernels", "network", "pipeline", "ranges")

@@ -112,10 +112,29 @@ class Checkpoints(unittest.TestCase):
         for keep, attribute, left in ((None, None, ACCURACIES), (None, "acc", ACCURACIES), (1, None, [0.3]), (1, "acc", [0.9, 0.3]), (2, "acc", [0.9, 0.6, 0.3])):
             config = tune.CheckpointConfig(num_to_keep=keep, checkpoint_score_attribute=attribute)
             result = fit(save_each, checkpoint_config=config)[0]
-            self.assertEqual([(saved(checkpoint), metrics["acc"]) for checkpoint, metrics in result.best_checkpoints], [(each, each) for each in left])
+            order = sorted(left) if attribute else left  # best last; without a score the newest
+            self.assertEqual([(saved(checkpoint), metrics["acc"]) for checkpoint, metrics in result.best_checkpoints], [(each, each) for each in order])
             self.assertEqual(saved(result.get_best_checkpoint("acc", "max")), max(left))
             self.assertEqual(saved(result.get_best_checkpoint("acc", "min")), min(left))
             self.assertEqual(saved(result.checkpoint), 0.3)  # the newest one is there, whatever the policy keeps
+
+    def test_the_best_is_last(self):
+        config = tune.CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="acc", checkpoint_score_order="min")
+        result = fit(save_each, checkpoint_config=config)[0]
+        self.assertEqual([metrics["acc"] for _, metrics in result.best_checkpoints], [0.5, 0.3])
+
+    def test_nan_is_never_the_best(self):
+        result = train.Result({}, None, best_checkpoints=[("a", {"loss": float("nan")}), ("b", {"loss": 2.0}), ("c", {"loss": 1.0})])
+        self.assertEqual((result.get_best_checkpoint("loss", "min"), result.get_best_checkpoint("loss", "max")), ("c", "b"))
+        with self.assertRaisesRegex(RuntimeError, "none is best"):
+            train.Result({}, None, best_checkpoints=[("a", {"loss": float("nan")})]).get_best_checkpoint("loss", "min")
+
+    def test_modules_are_attributes(self):
+        import subprocess
+        import sys
+
+        code = "from unisono import tune; print(tune.schedulers.ASHAScheduler.__name__, tune.stopper.MaximumIterationStopper.__name__, tune.search.TPESearch.__name__)"
+        self.assertIn("MaximumIterationStopper", subprocess.run([sys.executable, "-c", code], check=True, text=True, stdout=subprocess.PIPE).stdout)
 
     def test_of_an_analysis(self):
         analysis = tune.run(save_each, metric="acc", mode="max", verbose=0)

@@ -20,7 +20,7 @@ def renamed(metrics: Any) -> Any:
     return {_NAMES.get(key, key): value for key, value in metrics.items()}
 
 
-def _worst_first(found, options):
+def worst_first(found: Any, options: dict[str, Any]) -> Any:
     """In the order of the run's CheckpointConfig, best last; equal ones, and all without a score attribute, by age. NaN and missing scores are worst."""
     attribute, sign = options.get("score_attribute"), -1 if options.get("score_order") == "min" else 1
 
@@ -43,7 +43,7 @@ def _checkpoints(run_dir):
         except _unisono.Error:
             continue
         found.append((Checkpoint(path), renamed(info["metrics"])))
-    return _worst_first(found, _unisono.run_description(run_dir).get("options") or {}) if found else []
+    return worst_first(found, _unisono.run_description(run_dir).get("options") or {}) if found else []
 
 
 _LOCAL = Refused(None, "results are in a directory of this machine")
@@ -123,6 +123,9 @@ class Result:
         if not scored:
             known = sorted({key for _, metrics in self.best_checkpoints for key in metrics})
             raise RuntimeError("no checkpoint was reported with the metric %r; there are: %s" % (metric, ", ".join(map(_safe.text, known))))
+        scored = [pair for pair in scored if pair[0] == pair[0]]
+        if not scored:
+            raise RuntimeError("every checkpoint was reported with NaN as %r: none is best" % (metric,))
         return (max if mode == "max" else min)(scored, key=lambda pair: pair[0])[1]
 
     def __repr__(self):

@@ -161,7 +161,7 @@ class ResultGrid:
 
     def _result(self, trial):
         from unisono.train._checkpoint import Checkpoint
-        from unisono.train._result import Result
+        from unisono.train._result import Result, worst_first
 
         config = self._results.decode(trial["config"])
         metrics = dict(trial["metrics"] or {}, config=config, trial_id="%05d" % trial["trial"])
@@ -171,7 +171,7 @@ class ResultGrid:
         except ImportError:
             frame = None
         return Result(metrics, Checkpoint(trial["checkpoint"]) if trial["checkpoint"] else None, _exception_of(trial),
-                      trial["dir"], frame, checkpoints_of(trial["dir"]), config)
+                      trial["dir"], frame, worst_first(checkpoints_of(trial["dir"]), self._results.tuner.spec.get("checkpoint") or {}), config)
 
     def __len__(self) -> int:
         return len(self._results.trials)
