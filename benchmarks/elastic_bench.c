@@ -9,14 +9,20 @@
  *                       instead of two
  *   elastic_overhead_*  what being replaceable costs of a step, in percent (negative: noise)
  *   checkpoint_every_step_overhead  what a checkpoint every 100 steps costs of a step, in percent
- *   elastic_exact       1 when weights and losses of the run with replaced ranks are those of the
+ *   elastic_exact_bits  1 when weights and losses of the run with replaced ranks are those of the
  *                       undisturbed one, bit by bit, no survivor was started again and no group
  *                       restarted
+ *   elastic_exact       1 when one run in which ranks are killed and the number of workers changes
+ *                       at random moments makes as many steps as the undisturbed one, and ends
+ *                       with its weights and losses to a relative 1e-5. The model is
+ *                       smooth: at the kink of a relu, rounding decides on which side a sample is,
+ *                       and undisturbed runs of 3 and 4 workers differ by percents
  *
  * JSON lines as in trainer_bench.c. --quick: fewer kills and pairs.
  */
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -35,6 +41,8 @@
 #define BATCH 64
 #define BATCHES_AN_EPOCH 50
 #define MAX_KILLS 200
+#define STEPS_APART 4 /* of what happens at random moments */
+#define MOMENT_US 60000
 #define HANG_S 60.0
 
 /* What the driver and the workers see. */
@@ -138,10 +146,24 @@ static int train_on(uni_strategy *strategy, uni_model *model, const bench_row *r
     return status;
 }
 
+/* For the same data as the row. */
+static int make_smooth(uni_model **out, const bench_row *row, uni_error *err)
+{
+    uni_dense_options wide = { .activation = "tanh" };
+    UNI_TRY(uni_sequential_new(
+        out, "smooth",
+        UNI_LAYERS(uni_layer_input(UNI_F32, 1, (const int64_t[]){ row->x[0] }),
+                   uni_layer_dense(48, &wide), uni_layer_dropout(0.2f), uni_layer_dense(1, NULL)),
+        err));
+    uni_model_set_seed(*out, 3);
+    return 0;
+}
+
 static int train(uni_session *session, uni_value **result, uni_error *err)
 {
     const uni_session_info *info = uni_session_info_of(session);
     const bench_row *row = &rows[uni_dict_get_int(info->config, "row", 0)];
+    bool smooth = uni_dict_get_bool(info->config, "smooth", false);
     uni_strategy *strategy = NULL;
     uni_model *model = NULL;
     uni_value *history = NULL;
@@ -152,9 +174,11 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
         atomic_store(&all->pids[info->world_rank], getpid());
     atomic_fetch_add(&all->starts, 1);
     UNI_TRY(uni_strategy_open(&strategy, "multi_worker", session, err));
-    UNI_TRY(make_model(&model, row, err));
+    UNI_TRY(smooth ? make_smooth(&model, row, err) : make_model(&model, row, err));
     UNI_TRY(uni_model_compile(
-        model, &(uni_compile_options){ .optimizer_name = "adam", .loss_name = row->loss }, err));
+        model,
+        &(uni_compile_options){ .optimizer_name = "adam", .loss_name = smooth ? "mse" : row->loss },
+        err));
     UNI_TRY(uni_strategy_place(strategy, model, err));
     UNI_TRY(train_on(strategy, model, row, session, &history, err));
     size_t count = 0;
@@ -173,6 +197,8 @@ typedef struct job {
     int row, workers, epochs, max_failures, every_steps;
     int min_workers; /* 0: their number is fixed */
     int kills, scales;
+    bool smooth; /* another model in place of the row's */
+    bool at_random; /* one after the other, and none is waited for */
     double waited_ms[MAX_KILLS], grown_ms[MAX_KILLS];
     int grown;
     uni_trainer *trainer;
@@ -248,6 +274,47 @@ static void *kill_and_scale(void *argument)
     return NULL;
 }
 
+/* The process of any rank but the chief, from that one on; 0: there is none now. */
+static int take_pid(uint64_t from)
+{
+    int pid = 0;
+    for (uint64_t i = 0; pid == 0 && i < WORKERS - 1; i++)
+        pid = atomic_exchange(&all->pids[1 + (from + i) % (WORKERS - 1)], 0);
+    return pid;
+}
+
+/* Neither the group nor a new process is waited for. The chief stays: with it, there is always a
+ * rank that has the weights. */
+static void *stir(void *argument)
+{
+    job *it = argument;
+    uint64_t random = 2026;
+    uni_error err = { 0 };
+    for (int kills = it->kills, scales = it->scales, i = 1; kills + scales > 0; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        atomic_store(&all->held_at, (int64_t)(i + 1) * STEPS_APART);
+        wait_for_step((int64_t)i * STEPS_APART);
+        usleep((useconds_t)(random >> 33) % MOMENT_US);
+        int which = (int)(random >> 20 & 0xffff) % (kills + scales);
+        if (which < scales) {
+            scales--;
+            if (uni_trainer_scale(it->trainer, 1 + (int)(random >> 40 & 3), &err) < 0)
+                give_up(err.message);
+            continue;
+        }
+        int pid;
+        while ((pid = take_pid(random >> 40)) == 0) { /* all have left, or were killed */
+            if (uni_trainer_scale(it->trainer, WORKERS, &err) < 0)
+                give_up(err.message);
+            usleep(10000);
+        }
+        kill(pid, SIGKILL);
+        kills--;
+    }
+    atomic_store(&all->held_at, INT64_MAX);
+    return NULL;
+}
+
 /* The chief stays: it measures. */
 static void *kill_in_turn(void *argument)
 {
@@ -285,6 +352,7 @@ static uni_result *run(uni_program *program, job *it)
     atomic_store(&all->held_at, INT64_MAX);
     if (uni_dict_take(config, "shared", uni_value_string(path)) < 0 ||
         uni_dict_take(config, "row", uni_value_int(it->row)) < 0 ||
+        uni_dict_take(config, "smooth", uni_value_bool(it->smooth)) < 0 ||
         uni_dict_take(config, "epochs", uni_value_int(it->epochs)) < 0)
         give_up("no memory");
     uni_checkpoint_policy policy = { .every_steps = it->every_steps };
@@ -295,7 +363,11 @@ static uni_result *run(uni_program *program, job *it)
                                              .max_failures = it->max_failures),
                                  &err);
     if (status == 0 && disturbed &&
-        pthread_create(&thread, NULL, it->min_workers > 0 ? kill_and_scale : kill_in_turn, it) != 0)
+        pthread_create(&thread, NULL,
+                       it->at_random         ? stir
+                       : it->min_workers > 0 ? kill_and_scale
+                                             : kill_in_turn,
+                       it) != 0)
         give_up("no thread");
     if (status == 0)
         status = uni_trainer_fit(
@@ -319,6 +391,14 @@ static void print_line(const char *metric, const char *unit, numbers values, int
     fflush(stdout);
 }
 
+/* A run that is not exact is a failure of the benchmark, whatever it measures. */
+static void print_exact(const char *metric, bool exact, int count)
+{
+    print_line(metric, "1 or 0", (numbers){ exact, exact, exact }, count);
+    if (!exact)
+        give_up("the disturbed run did not end like the undisturbed one");
+}
+
 static bool is_same(const uni_result *a, const uni_result *b)
 {
     size_t sizes[2];
@@ -328,6 +408,35 @@ static bool is_same(const uni_result *a, const uni_result *b)
                *other = uni_value_as_bytes(uni_dict_get(y, "weights"), &sizes[1]);
     return sizes[0] == sizes[1] && memcmp(one, other, sizes[0]) == 0 &&
            uni_value_equal(uni_dict_get(x, "history"), uni_dict_get(y, "history"));
+}
+
+/* To a relative 1e-5 of the largest. */
+static bool is_near(const float *a, const float *b, size_t count)
+{
+    float largest = 0, worst = 0;
+    for (size_t i = 0; i < count; i++) {
+        largest = fmaxf(largest, fabsf(a[i]));
+        worst = fmaxf(worst, fabsf(a[i] - b[i]));
+    }
+    return worst <= 1e-5f * largest;
+}
+
+static bool is_close(const uni_result *a, const uni_result *b)
+{
+    size_t sizes[2];
+    const uni_value *x = uni_result_info_of(a)->returned[0],
+                    *y = uni_result_info_of(b)->returned[0];
+    const uni_value *losses[2] = { uni_dict_get(uni_dict_get(x, "history"), "loss"),
+                                   uni_dict_get(uni_dict_get(y, "history"), "loss") };
+    const float *one = uni_value_as_bytes(uni_dict_get(x, "weights"), &sizes[0]),
+                *other = uni_value_as_bytes(uni_dict_get(y, "weights"), &sizes[1]);
+    bool near = sizes[0] == sizes[1] && is_near(one, other, sizes[0] / sizeof *one) &&
+                uni_list_size(losses[0]) == uni_list_size(losses[1]);
+    for (size_t i = 0; near && i < uni_list_size(losses[0]); i++) {
+        double loss = uni_value_as_float(uni_list_get(losses[0], i), 0);
+        near = fabs(loss - uni_value_as_float(uni_list_get(losses[1], i), 0)) <= 1e-5 * loss;
+    }
+    return near;
 }
 
 static int row_of(const char *name)
@@ -349,7 +458,7 @@ static void measure_kills(uni_program *program, int kills)
     bool exact = is_same(expected, got) && uni_result_info_of(got)->attempts == 1 &&
                  atomic_load(&all->starts) == WORKERS + kills;
     print_line("kill_to_replaced_ms", "ms", sorted(killed.waited_ms, kills), kills);
-    print_line("elastic_exact", "1 or 0", (numbers){ exact, exact, exact }, kills);
+    print_exact("elastic_exact_bits", exact, kills);
     uni_result_free(expected);
     uni_result_free(got);
 }
@@ -375,6 +484,18 @@ static void measure_sizes(uni_program *program, int kills, int scales)
     uni_result_free(run_resized(program, &it, kills, scales));
     print_line("kill_to_step_ms", "ms", sorted(it.waited_ms, kills), kills);
     print_line("grow_ms", "ms", sorted(it.grown_ms, it.grown), it.grown);
+}
+
+static void measure_exact(uni_program *program, int kills, int scales)
+{
+    int epochs = STEPS_APART * (kills + scales + 1) / BATCHES_AN_EPOCH + 1;
+    job calm = { .row = row_of("nnlm_head"), .workers = WORKERS, .epochs = epochs, .smooth = true };
+    job it = calm;
+    it.at_random = true;
+    uni_result *expected = run(program, &calm), *got = run_resized(program, &it, kills, scales);
+    print_exact("elastic_exact", is_close(expected, got), kills + scales);
+    uni_result_free(expected);
+    uni_result_free(got);
 }
 
 static double seconds_a_step(uni_program *program, job it)
@@ -431,6 +552,7 @@ static int driver(uni_program *program, int argc, char **argv)
         give_up("no directory for the results");
     measure_sizes(program, quick ? 3 : 30, quick ? 4 : 20);
     measure_kills(program, quick ? 3 : 50);
+    measure_exact(program, quick ? 12 : 200, quick ? 4 : 50);
     measure_overhead(program, "mnist_cnn", quick ? 1 : 4, quick ? 2 : 12);
     measure_overhead(program, "nnlm_head", quick ? 4 : 100, quick ? 2 : 12);
     measure_steps(program, quick ? 3 : 8, quick ? 2 : 12);

@@ -51,7 +51,8 @@ typedef struct uni_checkpoint_policy {
     /* Also take checkpoints between reports, after this many steps of fit or when this many seconds
      * have passed since the last one; 0: not. They are only there to resume from: hidden in the run
      * directory, replaced by the next, removed when the run succeeds. For fits with
-     * uni_callback_report_checkpoint */
+     * uni_callback_report_checkpoint: a run that reports without one warns, a tuner refuses
+     * them */
     int64_t every_steps;
     double every_seconds;
 } uni_checkpoint_policy;

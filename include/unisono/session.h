@@ -95,7 +95,8 @@ UNI_API UNI_MUST_USE int uni_session_save_checkpoint(uni_session *session, const
 /* The dictionary of the most recently saved checkpoint of any rank; *out is NULL (and the return
  * 0) if there is none. Until this rank has reported or saved, it is the one that the attempt
  * started from, so all ranks start with the same. Waits for a checkpoint that still needs the
- * report of another rank; after 30 s UNI_ESTATE names that rank. The caller frees the
+ * report of another rank; after 30 s UNI_ESTATE names that rank. A rank that is ahead of rank 0
+ * waits for rank 0's report of the same iteration, 30 s at most. The caller frees the
  * dictionary. */
 UNI_API UNI_MUST_USE int uni_session_load_checkpoint(uni_value **out, uni_session *session,
                                                      uni_error *err);

@@ -64,6 +64,7 @@ UNI_API int uni_main(int argc, char **argv, const uni_function *functions, uni_d
 
 #define UNI_UNLIMITED (-1) /* max_failures: restart without limit */
 #define UNI_NO_RETRIES (-2) /* max_failures: the first failure ends the run */
+#define UNI_GRACE_NONE 1e-9 /* grace_seconds: kill at once */
 
 #define UNI_SINKS_NONE (-1)
 /* Per run. */
@@ -93,6 +94,7 @@ typedef struct uni_run_options {
     /* The score attribute is in the checkpoint's dictionary; rank 0 only; uneven reports are an
      * error */
     bool v1_checkpoints;
+    bool no_csv; /* no progress.csv unless `sinks` has one; default: it is always written */
 } uni_run_options;
 
 typedef struct uni_trainer_options {
@@ -152,9 +154,10 @@ typedef struct uni_trainer_options {
     const char *environment_file;
     const char *working_directory; /* of the workers; default the caller's */
     int max_failures; /* restarts per run; default 3 */
-    /* true: an error of the train function ends the run (v1); default: it is retried */
+    /* true: an error of the train function ends the run (v1), and so does a .program that exits
+     * with a code from 1 to 128; default: it is retried */
     bool no_retry_errors;
-    double grace_seconds; /* after a stop request; default 10 */
+    double grace_seconds; /* after a stop request; default 10; UNI_GRACE_NONE */
     double hello_timeout; /* seconds within which a worker must connect; default 60 */
     /* Seconds without a heartbeat, or stopped, until it is acted on; default 5. By default a rank
      * that was stopped by a signal, and can be replaced while the others train, is after 0.5 */

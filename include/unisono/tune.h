@@ -148,7 +148,6 @@ typedef struct uni_tune_searcher {
 /* ---- the tuner ---- */
 
 #define UNI_SAMPLES_UNLIMITED (-1) /* num_samples: until the time budget or a stop */
-#define UNI_GRACE_NONE 1e-9 /* grace_seconds */
 
 typedef struct uni_tuner uni_tuner;
 typedef struct uni_tune_results uni_tune_results;

@@ -7,6 +7,8 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -39,6 +41,60 @@ static bool own_directory(char *out, size_t size)
     return (size_t)snprintf(out, size, "%s", path) < size;
 }
 
+/* ---- settings in the current directory ---- */
+
+typedef struct opening {
+    const char *path;
+    void *handle;
+    bool away; /* it was tried from the root directory */
+    char why[512];
+} opening;
+
+static void open_here(opening *it)
+{
+    it->handle = dlopen(it->path, RTLD_NOW | RTLD_LOCAL);
+    const char *reason = it->handle == NULL ? dlerror() : NULL;
+    snprintf(it->why, sizeof it->why, "%s", reason != NULL ? reason : "?");
+}
+
+/* A thread with a current directory of its own. */
+static void *open_away(void *argument)
+{
+    opening *it = argument;
+    it->away = unshare(CLONE_FS) == 0 && chdir("/") == 0;
+    if (it->away)
+        open_here(it);
+    return NULL;
+}
+
+static int check_settings(const char *name, uni_error *err)
+{
+    char path[PATH_MAX];
+    size_t length = getcwd(path, sizeof path) != NULL ? strlen(path) : sizeof path;
+    if (length >= sizeof path ||
+        (size_t)snprintf(path + length, sizeof path - length, "/%s", name) >=
+            sizeof path - length ||
+        access(path, F_OK) != 0 || uni__may_run(path, "/"))
+        return 0;
+    return uni_error_set(err, UNI_EPERMISSION,
+                         "%s belongs to another user, or others can write to it, and would be read "
+                         "as settings: remove it, or start the program in another directory",
+                         path);
+}
+
+static int open_file(opening *it, const uni__plugin *plugin, uni_error *err)
+{
+    pthread_t thread;
+    if (plugin->settings != NULL && pthread_create(&thread, NULL, open_away, it) == 0)
+        pthread_join(thread, NULL);
+    /* Containers may not allow a directory of its own. */
+    if (plugin->settings != NULL && (!it->away || plugin->reads_later))
+        UNI_TRY(check_settings(plugin->settings, err));
+    if (!it->away)
+        open_here(it);
+    return 0;
+}
+
 /* 1: opened, 0: not there, negative: there but unusable (err says why). own: the directory that we
  * are in, when the path comes from it and not from the user. */
 static int try_open(const char *directory, const char *below, const uni__plugin *plugin,
@@ -54,12 +110,12 @@ static int try_open(const char *directory, const char *below, const uni__plugin 
         uni__warn("%s is not loaded: it belongs to another user, or others can write to it", path);
         return 0;
     }
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (handle == NULL) {
-        const char *reason = dlerror();
+    opening it = { .path = path };
+    UNI_TRY(open_file(&it, plugin, err));
+    void *handle = it.handle;
+    if (handle == NULL)
         return uni_error_set(err, UNI_EUNSUPPORTED, "%s cannot be loaded: %s (it needs %s)", path,
-                             reason != NULL ? reason : "?", plugin->packages);
-    }
+                             it.why, plugin->packages);
     const void *(*get)(void) = NULL;
     *(void **)&get = dlsym(handle, plugin->symbol);
     const void *found = get != NULL ? get() : NULL;

@@ -7,6 +7,7 @@
 #ifndef UNISONO_BASE_PLUGIN_H
 #define UNISONO_BASE_PLUGIN_H
 
+#include <stdbool.h>
 #include <unisono/status.h>
 
 #include "base/compiler.h"
@@ -20,6 +21,11 @@ typedef struct uni__plugin {
     const char *purpose;
     const char *packages; /* "the Debian package libcurl4" */
     const char *otherwise; /* what to do instead, or NULL */
+    /* A file of the current directory that its library would take settings from when it is loaded,
+     * or NULL. Another user may have left it there, so it is not read. */
+    const char *settings;
+    /* A library that is loaded later may read it, too: then one of another user is an error. */
+    bool reads_later;
 } uni__plugin;
 
 /* Opened on first use and never closed again (dlopen counts by itself; some libraries cannot be

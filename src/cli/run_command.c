@@ -101,13 +101,14 @@ static const cli_option run_options[] = {
       "restart the group from the last complete checkpoint up to N times; 0: never, -1: without "
       "limit" },
     { NULL, "no-retry-errors", 0, CLI_FLAG, AT(no_retry_errors), NULL, NULL, NULL, NULL,
-      "end the run when the train function returns an error; retry only crashes" },
+      "end the run when a worker exits with an error (a code from 1 to 128); restart only after "
+      "signals, lost hosts and ranks that do not answer" },
     { NULL, "time-limit", 't', CLI_DURATION, AT(time_limit), "TIME", NULL, NULL, NULL,
       "stop all ranks together after this time: 90s, 5m, 2h ..." },
     { NULL, "progress-timeout", 0, CLI_DURATION, AT(progress_timeout), "TIME", NULL, NULL, NULL,
       "treat the run as stuck if no rank reports for this long" },
     { NULL, "grace", 0, CLI_DURATION, AT(grace), "TIME", "10s", NULL, NULL,
-      "time to save a last checkpoint after a stop request" },
+      "time to save a last checkpoint after a stop request; 0: kill at once" },
 
     { NULL, "requeue", 0, CLI_FLAG, AT(requeue), NULL, NULL, NULL, NULL,
       "in a Slurm job: after a stop request (Slurm's signal before the time limit, a preemption) "
@@ -187,7 +188,8 @@ static int real_run(cli_context *context, const run_values *values, uni_trainer 
         return not_started(context, &err);
     }
     request->run.sinks = output.sinks;
-    request->run.num_sinks = output.num_sinks ? output.num_sinks : -1;
+    request->run.num_sinks = output.num_sinks ? output.num_sinks : UNI_SINKS_NONE;
+    request->run.no_csv = !output.has_csv;
     int status = uni_trainer_fit(&result, trainer, &request->run, &err);
     request->run.sinks = NULL; /* they end here */
     request->run.num_sinks = 0;

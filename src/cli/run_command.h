@@ -60,7 +60,8 @@ typedef struct run_output {
     cli_context *context;
     const run_values *values;
     uni_sink *sinks[CLI_MAX_SINKS];
-    int num_sinks;
+    int num_sinks, num_display; /* the first ones are for the terminal */
+    bool no_sinks, has_csv; /* --sink none, --sink csv */
     bool bar; /* the terminal shows a bar: the sink thread prints the workers' lines above it */
     cli_log_follower *follower; /* created when the run's directory is known */
     uni_error problem; /* of the follower; reported at the end */

@@ -88,11 +88,20 @@ static int add_sink(run_output *out, const char *name, uni_error *err)
     static const char names[] = CLI_SINKS "|none";
     char nearest[64];
     uni_sink **sink = &out->sinks[out->num_sinks];
-    if (strcmp(name, "none") == 0 || name[0] == '\0')
-        return 0;
+    if (out->no_sinks)
+        return uni_error_set(err, UNI_EINVAL, "--sink %s: none excludes other sinks", name);
+    if (strcmp(name, "none") == 0) {
+        out->no_sinks = true;
+        return out->num_sinks == out->num_display
+                   ? 0
+                   : uni_error_set(err, UNI_EINVAL, "--sink none: there is another --sink");
+    }
+    if (!name[0])
+        return uni_error_set(err, UNI_EINVAL, "--sink: a name is empty; there are: %s", names);
     if (out->num_sinks == CLI_MAX_SINKS)
         return uni_error_set(err, UNI_EINVAL, "--sink: at most %d sinks", CLI_MAX_SINKS - 2);
     int status = 0;
+    out->has_csv |= strcmp(name, "csv") == 0;
     if (strcmp(name, "csv") == 0)
         status = uni_sink_csv(sink, NULL, err);
     else if (strcmp(name, "json") == 0)
@@ -114,13 +123,13 @@ static int add_sink(run_output *out, const char *name, uni_error *err)
 
 static int add_sinks(run_output *out, const char *list, uni_error *err)
 {
-    while (*list) {
+    do {
         char name[64];
         size_t length = strcspn(list, ",");
         snprintf(name, sizeof name, "%.*s", (int)length, list);
         UNI_TRY(add_sink(out, name, err));
         list += length + (list[length] == ',');
-    }
+    } while (*list);
     return 0;
 }
 
@@ -141,6 +150,7 @@ static int add_display(run_output *out, uni_error *err)
     out->num_sinks++;
     UNI_TRY(uni_sink_progress(&out->sinks[out->num_sinks], &progress, err));
     out->num_sinks++;
+    out->num_display = out->num_sinks;
     return 0;
 }
 

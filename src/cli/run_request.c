@@ -143,6 +143,10 @@ static int make_policy(run_request *out, const run_values *values, uni_error *er
         out->policy.score_order = smallest ? UNI_SCORE_MIN : UNI_SCORE_MAX;
     }
     out->run.policy = &out->policy;
+    if (values->keep_best && out->policy.num_to_keep == UNI_KEEP_NONE)
+        return uni_error_set(err, UNI_EINVAL,
+                             "--keep-best and --keep none exclude each other: without checkpoints "
+                             "there is no best one");
     if (values->checkpoint_every && out->policy.num_to_keep == UNI_KEEP_NONE)
         return uni_error_set(err, UNI_EINVAL,
                              "--checkpoint-every and --keep none exclude each other: its "
@@ -373,6 +377,29 @@ static int make_from(run_request *out, const run_values *values, uni_error *err)
     return out->from_dir ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
 }
 
+/* 0 is not "the default": that is said by leaving the option out. */
+static int check_zeros(const cli_parsed *parsed, uni_error *err)
+{
+    const run_values *values = parsed->values;
+    const struct {
+        const char *name, *without;
+        double value;
+    } numbers[] = {
+        { "cpus", "for an equal share", values->cpus },
+        { "address-space", "for no limit", values->address_space },
+        { "time-limit", "for no limit", values->time_limit },
+        { "progress-timeout", "for none", values->progress_timeout },
+        { "log-cap", "for 64M", values->log_cap },
+        { "min-workers", "for as many as requested", (double)values->min_workers },
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (cli_given(parsed, numbers[i].name) && !(numbers[i].value > 0))
+            return uni_error_set(err, UNI_EINVAL,
+                                 "--%s %g: must be greater than 0 (leave it out %s)",
+                                 numbers[i].name, numbers[i].value, numbers[i].without);
+    return 0;
+}
+
 static int check_numbers(const run_values *values, uni_error *err)
 {
     if (values->num_workers > 65536)
@@ -391,8 +418,11 @@ static int check_numbers(const run_values *values, uni_error *err)
         return uni_error_set(err, UNI_EINVAL,
                              "--max-failures %lld: must be from -1 (without limit) to 1000000",
                              values->max_failures);
-    if (values->cpus < 0 || !isfinite(values->cpus))
-        return uni_error_set(err, UNI_EINVAL, "--cpus must be greater than 0");
+    if (!isfinite(values->cpus))
+        return uni_error_set(err, UNI_EINVAL, "--cpus %g: must be a number of CPUs", values->cpus);
+    if (values->min_workers > 65536)
+        return uni_error_set(err, UNI_EINVAL, "--min-workers %lld: must be at most 65536",
+                             values->min_workers);
     return 0;
 }
 
@@ -436,6 +466,7 @@ int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
 {
     const run_values *values = parsed->values;
     *out = (run_request){ 0 };
+    UNI_TRY(check_zeros(parsed, err));
     UNI_TRY(check_numbers(values, err));
     warn_visible(values);
     out->trainer = (uni_trainer_options){
@@ -463,7 +494,7 @@ int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
         .working_directory = values->chdir,
         .max_failures = values->max_failures == 0 ? UNI_NO_RETRIES : (int)values->max_failures,
         .no_retry_errors = values->no_retry_errors,
-        .grace_seconds = values->grace,
+        .grace_seconds = values->grace > 0 ? values->grace : UNI_GRACE_NONE,
         .handle_signals = true,
         .log_cap = (uint64_t)values->log_cap,
     };
@@ -479,6 +510,7 @@ int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
         !cli_given(parsed, "num-workers"))
         out->trainer.num_workers = 0;
     UNI_TRY(read_workers(out, parsed, err));
+    out->run.size = sizeof out->run;
     out->run.time_limit = values->time_limit;
     out->run.progress_timeout = values->progress_timeout;
     out->run.synchronous_checkpoints = values->sync_checkpoints;

@@ -145,6 +145,40 @@ class Runs(Base):
         self.call("run", "--sink", "nothing-like-it", "--", "true", code=64)
         self.assertFalse(os.path.exists(self.storage) and os.listdir(self.storage))
 
+    def test_zero_is_not_the_default(self):
+        for name in ("cpus", "address-space", "time-limit", "progress-timeout", "log-cap", "min-workers"):
+            done = self.call("run", "--" + name, "0", "--", "true", code=64)
+            self.assertIn("--%s 0: must be greater than 0 (leave it out " % name, done.stderr)
+        self.assertFalse(os.path.exists(self.storage) and os.listdir(self.storage))
+        # No time to save: the trap would need a minute.
+        done = self.run_script('trap "sleep 60" TERM; sleep 60', "-t", "300ms", "--grace", "0", code=124, workers=1)
+        self.assertIn("within the grace time of 0 s and are killed", done.stderr)
+
+    def test_errors_are_not_retried(self):
+        for script, attempts, code in (("exit 3", 1, 3), ("kill -9 $$", 3, 137), ("exit 137", 3, 137)):
+            self.run_script(script, "-f", "2", "--no-retry-errors", code=code, workers=1)
+            self.assertEqual(self.about()["attempt"], attempts, script)
+        self.run_script("exit 3", "-f", "2", code=3, workers=1)
+        self.assertEqual(self.about()["attempt"], 3)
+
+    def test_sinks_are_those_that_were_named(self):
+        for names, files in (("none", set()), ("json", {"results.json"}), ("csv,json", {"progress.csv", "results.json"})):
+            for how in ((), ("--quiet",)):
+                self.run_script("$U report loss=1", "--sink", names, *how, workers=1)
+                self.assertEqual(set(os.listdir(self.about()["dir"])) & {"progress.csv", "results.json"}, files, (names, how))
+        for words in (("--sink", "none,csv"), ("--sink", "csv", "--sink", "none"), ("--sink", ""), ("--keep", "none", "--keep-best", "loss:min")):
+            self.run_script("true", *words, code=64)
+
+    def test_options_without_an_effect_are_told(self):
+        """Only the engine's fit saves between reports, and only the library's report() waits for a checkpoint."""
+        for script in ("$U report loss=1; $U report loss=2", "true"):
+            done = self.run_script(script, "--checkpoint-every", "500steps")
+            self.assertEqual(done.stderr.count("warning: no checkpoints are taken between reports (--checkpoint-every"), 1, done.stderr)
+            self.assertNotIn("warning", self.run_script(script).stderr)
+        script = 'mkdir -p $D/w$UNISONO_RANK; $U report loss=1 --checkpoint $D/w$UNISONO_RANK'
+        done = self.run_script(script, "--sync-checkpoints")
+        self.assertEqual(done.stderr.count("does not wait for its checkpoints (--sync-checkpoints"), 1, done.stderr)
+
     def test_time_limit(self):
         begun = time.monotonic()
         done = self.run_script("sleep 60", "-t", "300ms", "--grace", "200ms", code=124)
@@ -237,8 +271,8 @@ class Checkpoints(Base):
         self.assertIn("succeeded", self.call("run", "--resume", "test", code=64).stderr)
 
     def test_resume_keeps_what_was_asked(self):
-        self.run_script("exit 4", "-f", "0", "--keep", "2", "--keep-best", "loss:min", "--no-retry-errors",
-                        "--grace", "3s", code=4, workers=1)
+        self.run_script("[ -e $D/killed ] && kill -9 $$; exit 4", "-f", "0", "--keep", "2", "--keep-best", "loss:min",
+                        "--no-retry-errors", "--grace", "3s", code=4, workers=1)
         asked = self.about()["options"]
         # No restarts were allowed then, so none are now: one more attempt, not four.
         self.call("run", "--resume", "test", code=4)
@@ -247,7 +281,11 @@ class Checkpoints(Base):
         self.assertEqual((asked["num_to_keep"], asked["score_order"]), (2, "min"))
         self.call("run", "--resume", "test", "-f", "1", "--keep", "5", code=4)
         about = self.about()
-        self.assertEqual((about["options"]["num_to_keep"], about["attempt"]), (5, 4))
+        self.assertEqual((about["options"]["num_to_keep"], about["attempt"]), (5, 3))  # --no-retry-errors is kept
+        with open(os.path.join(self.root, "killed"), "w", encoding="utf-8"):
+            pass
+        self.call("run", "--resume", "test", "-f", "1", code=137)
+        self.assertEqual(self.about()["attempt"], 5)
 
     def test_memory_is_reserved_and_address_space_limited(self):
         own = subprocess.run("ulimit -v", shell=True, text=True, capture_output=True, check=True).stdout.strip()

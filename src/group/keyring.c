@@ -43,38 +43,62 @@ int uni__keyring_find(const uni__keyring *ring, uint32_t rank, const uint8_t key
     return sodium_memcmp(ring->ranks[rank].key, key, UNI__KEY_BYTES) == 0 ? 1 : -1;
 }
 
+static void write_line(const uni__announcement *it, char out[UNI__ANNOUNCEMENT_MAX])
+{
+    char job[2 * UNI__JOB_BYTES + 1], key[2 * UNI__KEY_BYTES + 1];
+    sodium_bin2hex(job, sizeof job, it->job, UNI__JOB_BYTES);
+    sodium_bin2hex(key, sizeof key, it->key, UNI__KEY_BYTES);
+    snprintf(out, UNI__ANNOUNCEMENT_MAX, MARK "%s %u %u %s\n", job, it->attempt, it->rank, key);
+}
+
 void uni__announcement_write(const uni__credentials *credentials, uint32_t rank,
                              char out[UNI__ANNOUNCEMENT_MAX])
 {
-    char job[2 * UNI__JOB_BYTES + 1], key[2 * UNI__KEY_BYTES + 1];
-    sodium_bin2hex(job, sizeof job, credentials->job, UNI__JOB_BYTES);
-    sodium_bin2hex(key, sizeof key, credentials->public_key, UNI__KEY_BYTES);
-    snprintf(out, UNI__ANNOUNCEMENT_MAX, MARK "%s %u %u %s\n", job, credentials->attempt, rank,
-             key);
+    uni__announcement it = { .attempt = credentials->attempt, .rank = rank };
+    memcpy(it.job, credentials->job, sizeof it.job);
+    memcpy(it.key, credentials->public_key, sizeof it.key);
+    write_line(&it, out);
+}
+
+static bool read_hex(const char *text, uint8_t *out, size_t size)
+{
+    size_t length = 0;
+    return sodium_hex2bin(out, size, text, strlen(text), NULL, &length, NULL) == 0 &&
+           length == size;
+}
+
+size_t uni__announcement_read(const char *text, uni__announcement *out)
+{
+    char job[33], key[65], line[UNI__ANNOUNCEMENT_MAX];
+    if (sscanf(text, MARK "%32[0-9a-f] %9u %9u %64[0-9a-f]", job, &out->attempt, &out->rank, key) !=
+            4 ||
+        !read_hex(job, out->job, sizeof out->job) || !read_hex(key, out->key, sizeof out->key))
+        return 0;
+    /* sscanf finds fields without blanks between them, too. */
+    write_line(out, line);
+    size_t length = strlen(line) - 1;
+    return strncmp(text, line, length) == 0 && !strchr("0123456789abcdef", text[length] | ' ')
+               ? length
+               : 0;
 }
 
 /* A launcher may put something before it ("[1,0]<stdout>:"). */
 static void read_line(uni__keyring *ring, const uni__credentials *credentials, const char *text,
                       size_t size)
 {
-    char line[UNI__ANNOUNCEMENT_MAX], job[33], key[65];
-    uint8_t bytes[UNI__KEY_BYTES], job_bytes[UNI__JOB_BYTES];
-    unsigned attempt, rank;
-    size_t length = 0;
+    char line[UNI__ANNOUNCEMENT_MAX];
+    uni__announcement it;
     const char *mark = size < 4096 ? memmem(text, size, MARK, strlen(MARK)) : NULL;
     if (!mark || (size -= (size_t)(mark - text)) >= sizeof line)
         return;
     memcpy(line, mark, size);
     line[size] = '\0';
-    if (sscanf(line, MARK "%32[0-9a-f] %9u %9u %64[0-9a-f]", job, &attempt, &rank, key) != 4 ||
-        attempt != credentials->attempt || rank >= ring->num_ranks || ring->ranks[rank].known ||
-        sodium_hex2bin(job_bytes, sizeof job_bytes, job, strlen(job), NULL, &length, NULL) != 0 ||
-        length != sizeof job_bytes || memcmp(job_bytes, credentials->job, length) != 0 ||
-        sodium_hex2bin(bytes, sizeof bytes, key, strlen(key), NULL, &length, NULL) != 0 ||
-        length != sizeof bytes)
+    if (uni__announcement_read(line, &it) == 0 || it.attempt != credentials->attempt ||
+        it.rank >= ring->num_ranks || ring->ranks[it.rank].known ||
+        memcmp(it.job, credentials->job, sizeof it.job) != 0)
         return;
-    ring->ranks[rank].known = true;
-    memcpy(ring->ranks[rank].key, bytes, sizeof bytes);
+    ring->ranks[it.rank].known = true;
+    memcpy(ring->ranks[it.rank].key, it.key, sizeof it.key);
 }
 
 size_t uni__keyring_read(uni__keyring *ring, const uni__credentials *credentials, const char *text,

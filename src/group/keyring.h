@@ -6,7 +6,7 @@
  *
  *   unisono-host key JOB ATTEMPT RANK KEY      (job and key in hexadecimal)
  *
- * mpirun and srun carry it to their own output, which is a file that the controller reads
+ * ssh, mpirun and srun carry it to their own output, which is a file that the controller reads
  * (logs/launcher.log). Inside a foreign mpirun the agents write it into files in the storage
  * instead. Nothing in it is secret; but others must not be able to write there. The first
  * key of a rank counts. Any thread; one at a time per ring.
@@ -34,6 +34,15 @@ int uni__keyring_find(const uni__keyring *ring, uint32_t rank, const uint8_t key
 /* The line of an agent, with its newline. */
 void uni__announcement_write(const uni__credentials *credentials, uint32_t rank,
                              char out[UNI__ANNOUNCEMENT_MAX]);
+/* What such a line says. */
+typedef struct uni__announcement {
+    uint8_t job[UNI__JOB_BYTES], key[UNI__KEY_BYTES];
+    uint32_t attempt, rank;
+} uni__announcement;
+/* Reads the announcement that the text begins with. Returns its length without the newline, or 0 if
+ * it is not one, character by character as uni__announcement_write makes it: every reader
+ * understands the same. */
+size_t uni__announcement_read(const char *text, uni__announcement *out);
 /* Takes the keys of this job and attempt out of whole lines of text; what else is there is skipped.
  * Returns how many bytes were whole lines. */
 size_t uni__keyring_read(uni__keyring *ring, const uni__credentials *credentials, const char *text,

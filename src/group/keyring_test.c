@@ -55,6 +55,38 @@ static void test_what_counts(void **unused)
     assert_int_equal(known("unisono-host key ff" JOB " 2 0 " KEY "\n"), 0);
     assert_int_equal(known("unisono-host key 0" JOB " 2 0 " KEY "\n"), 0);
     assert_int_equal(known("unisono-host key " JOB " 2 0 2a\n"), 0);
+    assert_int_equal(known("unisono-host key " JOB " 2 0 " KEY " more\n"), 1);
+}
+
+/* Two readers must not find different ranks in one line: the launcher over ssh passes on what it
+ * takes for a host's own. */
+static void test_one_meaning(void **unused)
+{
+    static const char *const lines[] = {
+        JOB "000000002000000000" KEY " 2 1",
+        JOB " 000000002000000000 " KEY,
+        JOB " 2 0" KEY,
+        JOB " 02 0 " KEY,
+        JOB " 2 00 " KEY,
+        JOB " +2 0 " KEY,
+        JOB "  2 0 " KEY,
+        JOB "\t2 0 " KEY,
+        JOB " 2 0 " KEY "0",
+        JOB " 2 -0 " KEY,
+        " " JOB " 2 0 " KEY,
+        JOB " 2 4294967296 " KEY,
+        JOB " 4294967298 0 " KEY,
+    };
+    uni__announcement it;
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        char line[300];
+        snprintf(line, sizeof line, "unisono-host key %s\n", lines[i]);
+        assert_int_equal(uni__announcement_read(line, &it), 0);
+        assert_int_equal(known(line), 0);
+    }
+    assert_int_equal(uni__announcement_read("unisono-host key " JOB " 2 1 " KEY, &it),
+                     strlen("unisono-host key " JOB " 2 1 " KEY));
+    assert_int_equal(it.rank, 1);
 }
 
 static void test_first_key_stays(void **unused)
@@ -112,9 +144,8 @@ static void test_follow(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_line),
-        cmocka_unit_test(test_what_counts),
-        cmocka_unit_test(test_first_key_stays),
+        cmocka_unit_test(test_line),        cmocka_unit_test(test_what_counts),
+        cmocka_unit_test(test_one_meaning), cmocka_unit_test(test_first_key_stays),
         cmocka_unit_test(test_follow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

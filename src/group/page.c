@@ -88,6 +88,7 @@ void uni__page_refresh(uni__page *page)
     atomic_store(&page->stop_at, 0);
     atomic_store(&page->stop_seen, 0);
     atomic_store(&page->loaded, 0);
+    atomic_store(&page->no_steps, 0);
     atomic_store(&page->released, 0);
     atomic_store(&page->iteration, 0);
     atomic_store(&page->group, 0);

@@ -66,6 +66,7 @@ typedef struct uni__page {
     _Atomic int64_t stop_at; /* the iteration at which all ranks stop */
     _Atomic uint32_t stop_seen; /* the train function was told to stop */
     _Atomic uint32_t loaded; /* the train function loaded a checkpoint in this attempt */
+    _Atomic uint32_t no_steps; /* by the worker: it reports, and nothing saves between reports */
     _Atomic uint32_t released; /* futex; lockstep: iterations the driver consumed (low 32 bits) */
     _Atomic uint32_t checkpoints_taken; /* by the worker */
     _Atomic uint32_t

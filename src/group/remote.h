@@ -59,6 +59,7 @@ enum uni__remote_frame {
 /* What a worker writes into its page. */
 typedef struct uni__worker_words {
     uint32_t owner, stop_request, stop_seen, loaded, checkpoints_taken, saw_stopping;
+    uint32_t no_steps, zero; /* no padding: all bytes are compared */
     uint64_t waited_ns, heartbeat;
     int64_t iteration;
 } uni__worker_words;

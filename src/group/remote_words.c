@@ -30,6 +30,7 @@ bool uni__worker_words_read(uni__page *page, uni__worker_words *now, const uni__
     now->stop_request = atomic_load(&page->stop_request);
     now->stop_seen = atomic_load(&page->stop_seen);
     now->loaded = atomic_load(&page->loaded);
+    now->no_steps = atomic_load(&page->no_steps);
     now->checkpoints_taken = atomic_load(&page->checkpoints_taken);
     now->waited_ns = atomic_load(&page->waited_ns);
     now->heartbeat = atomic_load(&page->heartbeat);
@@ -45,6 +46,7 @@ void uni__worker_words_apply(uni__page *page, const uni__worker_words *words)
     atomic_store(&page->stop_request, words->stop_request);
     atomic_store(&page->stop_seen, words->stop_seen);
     atomic_store(&page->loaded, words->loaded);
+    atomic_store(&page->no_steps, words->no_steps);
     atomic_store(&page->checkpoints_taken, words->checkpoints_taken);
     atomic_store(&page->waited_ns, words->waited_ns);
     atomic_store(&page->heartbeat, words->heartbeat);

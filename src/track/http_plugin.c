@@ -31,16 +31,28 @@ static void initialise(void)
     curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
+/* The next power of two, so that an answer in small pieces is not copied for each of them. */
+static size_t room_for(size_t size)
+{
+    size_t room = 4096;
+    while (room < size)
+        room *= 2;
+    return room;
+}
+
 static size_t take_answer(char *data, size_t one, size_t size, void *context)
 {
     uni__http_answer *answer = context;
     /* No server has so much to say: one that never ends would hold the run for ever. */
     if (size > MAX_ANSWER - answer->size)
         return 0;
-    char *grown = realloc(answer->body, answer->size + size + 1);
-    if (grown == NULL)
-        return 0;
-    answer->body = grown;
+    size_t room = room_for(answer->size + size + 1);
+    if (answer->size == 0 || room > room_for(answer->size + 1)) {
+        char *grown = realloc(answer->body, room);
+        if (grown == NULL)
+            return 0;
+        answer->body = grown;
+    }
     memcpy(answer->body + answer->size, data, size);
     answer->size += size;
     answer->body[answer->size] = 0;

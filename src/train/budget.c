@@ -29,13 +29,20 @@ static bool came_from_outside(const uni__cause *cause)
             cause->signal == SIGQUIT || cause->signal == SIGUSR1 || cause->signal == SIGUSR2);
 }
 
+/* An error of the user's code. A code above 128 is a shell that tells of a signal. */
+static bool is_error(const uni__budget *budget, const uni__cause *cause)
+{
+    return cause->kind == UNI__CAUSE_ERROR || (budget->programs && cause->kind == UNI__CAUSE_EXIT &&
+                                               cause->exit_code > 0 && cause->exit_code <= 128);
+}
+
 const char *uni__budget_verdict(const uni__budget *budget, const uni_trainer_options *rules,
                                 const uni__cause *cause, const uni__progress *now, bool counts,
                                 char *sentence, size_t size)
 {
     int most = rules->max_failures == UNI_NO_RETRIES ? 0 : rules->max_failures;
     const uni__cause *before = &budget->before;
-    if (budget->no_retry || (cause->kind == UNI__CAUSE_ERROR && rules->no_retry_errors))
+    if (budget->no_retry || (is_error(budget, cause) && rules->no_retry_errors))
         return "";
     if (cause->kind == UNI__CAUSE_EXIT && cause->exit_code == UNI_EXIT_USAGE)
         return " (a usage error, so it is not started again)";

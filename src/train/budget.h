@@ -18,6 +18,7 @@ typedef struct uni__progress {
 typedef struct uni__budget {
     int failures; /* that counted */
     int quick_failures; /* in a row, without progress */
+    bool programs; /* workers tell of errors by their exit code, not by a message */
     bool no_retry; /* another start would end in the same way */
     uni__cause before; /* of the failure before the last one */
     uni__progress at_start; /* of the present attempt */

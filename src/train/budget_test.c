@@ -64,6 +64,15 @@ static void some_failures_are_final(void **state)
     assert_string_equal(uni__budget_verdict(&budget, &rules, &error, &somewhere, true, NULL, 0),
                         "");
     assert_null(uni__budget_verdict(&budget, &rules, &plain, &somewhere, true, NULL, 0));
+    /* A program has only its exit code to tell of an error. */
+    uni__cause of_shell = { .kind = UNI__CAUSE_EXIT, .exit_code = 137 },
+               killed = { .kind = UNI__CAUSE_SIGNAL, .signal = SIGKILL };
+    budget.programs = true;
+    assert_string_equal(uni__budget_verdict(&budget, &rules, &plain, &somewhere, true, NULL, 0),
+                        "");
+    assert_null(uni__budget_verdict(&budget, &rules, &of_shell, &somewhere, true, NULL, 0));
+    assert_null(uni__budget_verdict(&budget, &rules, &killed, &somewhere, true, NULL, 0));
+    assert_string_equal(ask(&budget, 9, &plain, &nowhere, true), "again");
     budget.no_retry = true;
     assert_string_equal(ask(&budget, 9, &plain, &somewhere, true), "");
 }

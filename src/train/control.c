@@ -168,6 +168,7 @@ void uni__run_persisted(uni__run *run)
         decide(run);
     if (run->state != UNI__RUN_FINISHING)
         return;
+    uni__run_look_for_steps(run, true);
     /* Ranks that returned by themselves before the stop reached them have simply succeeded. */
     if (run->stop.reason == UNI__NOT_STOPPING || run->stop.reason == UNI__STOPPING_EARLY ||
         nobody_saw_the_stop(run))

@@ -266,6 +266,7 @@ static void on_drained(void *context)
         return;
     uni__newest_look(run);
     flush_results(run);
+    uni__run_look_for_steps(run, false);
     look_for_stop_requests(run);
     uni__run_settle_stop(run);
     uni__replace_look_for_end(run);

@@ -37,6 +37,7 @@ void uni__rank_forget(uni__rank *rank, int64_t resumed)
         rank->reported = resumed;
     rank->done = rank->failed = false;
     rank->newest_until_ns = 0;
+    rank->uneven = false;
     rank->saves = 0;
     rank->copies = 0;
     free(rank->incoming);
@@ -252,6 +253,23 @@ void uni__run_message(uni__run *run, int rank, int type, const uint8_t *payload,
     }
 }
 
+/* The policy wants checkpoints between reports, and rank 0 works without what takes them. */
+void uni__run_look_for_steps(uni__run *run, bool at_the_end)
+{
+    const uni_checkpoint_policy *policy = &run->request.policy;
+    uni__page *page = uni__group_page(run->group, 0);
+    bool never = at_the_end && run->ranks[0].reported == 0 && run->outcome.progress.steps == 0;
+    if (run->said.no_steps || (policy->every_steps == 0 && !(policy->every_seconds > 0)) ||
+        !(never || run->ranks[0].line_ns || (page && atomic_load(&page->no_steps))))
+        return;
+    run->said.no_steps = true;
+    uni__run_tell(run, UNI_EVENT_WARNING, 0,
+                  "no checkpoints are taken between reports (--checkpoint-every, every_steps, "
+                  "every_seconds): only a fit of the engine in C with "
+                  "uni_callback_report_checkpoint takes them. Save with report() as often as "
+                  "needed");
+}
+
 /* ---- programs that do not link the library: JSON lines on a descriptor ---- */
 
 /* The same keys as a linked worker's session fills in. */
@@ -277,6 +295,14 @@ static void add_named(uni__run *run, int rank, int64_t iteration, const uni__lin
     const char *path = came ? came : line->path, *why = NULL;
     bool owned = (came || line->staged) && uni__stage_owns(run->places.staging_dir, path);
     uni__rank_place place;
+    if (run->request.synchronous && !run->said.not_synchronous) {
+        run->said.not_synchronous = true;
+        uni__run_tell(run, UNI_EVENT_WARNING, rank,
+                      "rank %d does not wait for its checkpoints (--sync-checkpoints, "
+                      "synchronous_checkpoints): a line on UNISONO_REPORT_FD and `unisono report` "
+                      "hand them over; only report() of the library waits",
+                      rank);
+    }
     if (!owned && uni__group_place(run->group, rank, &place))
         why = "its host sent no files for it";
     else if (!owned && run->ranks[rank].copies >= COPIES_MAX)

@@ -7,7 +7,9 @@
  * any rank has published by now was read, and after the persist thread has completed it. A
  * checkpoint that still waits for the report of some rank is waited for only by ranks that have
  * reported that iteration themselves, and not for ever. A rank that has called save_checkpoint
- * means rank 0's dictionary of the same call: it waits until rank 0 has called it as often.
+ * means rank 0's dictionary of the same call: it waits until rank 0 has called it as often. In the
+ * same way a rank that is ahead of rank 0 waits for rank 0's report of its iteration, in which the
+ * checkpoint may be: with Ray, report() itself would have waited.
  */
 #include <stdio.h>
 #include <string.h>
@@ -78,12 +80,34 @@ static bool waits(const uni__run *run, const uni__rank *from, char sentence[256]
     return true;
 }
 
+/* Rank 0 has not yet reported what this rank has. Ranks may report unequally often, so a wait in
+ * vain is the only one. */
+static bool is_ahead(uni__run *run, int rank, uint64_t now)
+{
+    uni__rank *from = &run->ranks[rank];
+    if (from->newest_saves > 0 || from->uneven || from->iteration <= run->ranks[0].iteration ||
+        !is_at_work(&run->ranks[0]))
+        return false;
+    if (now < from->newest_until_ns)
+        return true;
+    from->uneven = true;
+    uni__run_tell(
+        run, UNI_EVENT_WARNING, rank,
+        "rank %d asked for the newest checkpoint after iteration %lld, and rank 0 has not "
+        "reported it for %d s: rank %d gets an earlier one, now and later. Call report() "
+        "equally often on every rank",
+        rank, (long long)from->iteration, (int)(WAIT_NS / 1000000000u), rank);
+    return false;
+}
+
 /* true: it was answered, or is about to be. */
 static bool answer(uni__run *run, int rank, uint64_t now)
 {
     uni__rank *from = &run->ranks[rank];
     char sentence[256];
     if (!waits(run, from, sentence)) {
+        if (is_ahead(run, rank, now))
+            return false;
         uni__persist_newest(run->persist, rank, from->newest_serial);
         return true;
     }

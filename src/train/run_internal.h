@@ -63,6 +63,7 @@ typedef struct uni__rank {
     uint32_t newest_saves; /* how often it had called save_checkpoint when it asked */
     uint32_t saves; /* dictionaries of save_checkpoint that came from it; only rank 0's come */
     uint64_t newest_until_ns; /* it is answered by then; 0: it has not asked */
+    bool uneven; /* it reports more often than rank 0 (newest.c) */
     bool asked_chief; /* a member whose last message to the chief has no answer */
     uni__cause ended_for; /* a frozen member that we are ending; kind NONE otherwise */
     int64_t log_start; /* size of its log when this attempt began */
@@ -145,7 +146,8 @@ struct uni__run {
     uint64_t described_ns; /* run.json was last written for its progress */
     int64_t described_mark;
     struct {
-        bool lost_progress, slow_disk, returned, incomplete, state_lost, bad_lines;
+        bool lost_progress, slow_disk, returned, incomplete, state_lost, bad_lines, no_steps,
+            not_synchronous;
     } said; /* once is enough */
 };
 
@@ -279,6 +281,7 @@ void uni__run_message(uni__run *run, int rank, int type, const uint8_t *payload,
 /* A worker broke the protocol: the attempt fails with that sentence. */
 void uni__run_broken(uni__run *run, int rank, const char *sentence);
 void uni__run_mail(uni__run *run, int rank, const uni__wire_frame *frame);
+void uni__run_look_for_steps(uni__run *run, bool at_the_end);
 void uni__run_line(uni__run *run, int rank, const char *line, size_t size);
 /* Frees what it held of its last attempt; the next one counts on from that iteration. */
 void uni__rank_forget(uni__rank *rank, int64_t resumed);

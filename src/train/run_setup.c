@@ -85,7 +85,7 @@ static int start_sinks(uni__run *run, const uni_run_options *asked, uni_error *e
 {
     int given = asked->num_sinks > 0 ? asked->num_sinks : 0, count = 0;
     uni_sink *all[given + 1];
-    bool has_csv = asked->num_sinks < 0;
+    bool has_csv = asked->num_sinks < 0 || asked->no_csv;
     if (asked->num_sinks != 0 && !(run->sink_names = uni_value_list()))
         return uni_error_set(err, UNI_ENOMEM, "no memory for the run");
     for (int i = 0; i < given; i++) {
@@ -161,6 +161,7 @@ int uni__run_new(uni__run **out, uni_trainer *trainer, const uni_run_options *as
     UNI_TRY_GOTO(uni__request_read(&run->request, asked, trainer->worker_argv != NULL,
                                    trainer->functions, err),
                  fail);
+    run->budget.programs = run->request.program != NULL;
     uni__start_set(&run->attempt.start, "", run->request.from_fd, run->request.from_state);
     run->request.from_fd = -1;
     run->request.from_state = NULL;

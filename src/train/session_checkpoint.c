@@ -236,6 +236,11 @@ double uni__session_every_seconds(const uni_session *session)
     return session->every_seconds;
 }
 
+void uni__session_keeps_steps(uni_session *session)
+{
+    session->keeps_steps = true;
+}
+
 int uni__session_keep_step(uni_session *session, const uni_value *dict, uni_error *err)
 {
     return uni__session_take_checkpoint(session, &(uni_checkpoint_source){ .dict = dict },

@@ -63,6 +63,7 @@ struct uni_session {
     bool synchronous; /* checkpoints are waited for */
     int64_t every_steps; /* checkpoints of steps: how often; 0: not by steps */
     double every_seconds; /* 0: not by time */
+    bool keeps_steps; /* a fit was given what takes them */
     uint32_t group; /* number of the group of ranks that it was started in */
     bool elastic; /* ranks can be replaced one by one */
     bool resizable; /* and there may be more or fewer of them */

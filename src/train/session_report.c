@@ -54,6 +54,8 @@ void uni_session_request_stop(uni_session *session)
 static int begin_iteration(uni_session *session, uni_error *err)
 {
     session->advanced = true;
+    if (!session->keeps_steps && (session->every_steps > 0 || session->every_seconds > 0))
+        atomic_store(&session->page->no_steps, 1);
     atomic_store(&session->page->iteration, ++session->iteration);
     if (atomic_load(&session->page->stopping))
         return uni__session_wait(session, &session->page->stop_at_known, 0, err);

@@ -240,6 +240,7 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
     session->synchronous = uni_dict_get_bool(order, "synchronous", false);
     session->every_steps = uni_dict_get_int(order, "every_steps", 0);
     session->every_seconds = uni_dict_get_float(order, "every_seconds", 0);
+    session->keeps_steps = false;
     /* A restarted group counts on from its checkpoint, on all ranks, whether they load it or
      * not. */
     session->iteration = uni_dict_get_int(order, "iteration", 0);

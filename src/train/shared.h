@@ -97,6 +97,8 @@ UNI__SHARED UNI_MUST_USE int uni__run_scale(const uni_run *run, int workers, uni
  * on one rank; the controller wants all ranks to stop after a step; this rank has. */
 UNI__SHARED int64_t uni__session_every_steps(const uni_session *session);
 UNI__SHARED double uni__session_every_seconds(const uni_session *session);
+/* This rank has what takes them. A run that wants them warns when reports come without it. */
+UNI__SHARED void uni__session_keeps_steps(uni_session *session);
 UNI__SHARED UNI_MUST_USE int uni__session_keep_step(uni_session *session, const uni_value *dict,
                                                     uni_error *err);
 UNI__SHARED bool uni__session_stops_at_step(const uni_session *session);

@@ -137,6 +137,13 @@ void uni__run_stop_now(uni__run *run, uni__stop_reason reason)
     }
 }
 
+/* For messages. */
+static double grace_of(const uni__run *run)
+{
+    double grace = run->trainer->options.grace_seconds;
+    return grace > UNI_GRACE_NONE ? grace : 0;
+}
+
 /* Some ranks stopped early, and this one has not: the run cannot succeed, and another attempt would
  * end in the same way. */
 static void fail_early_stop(uni__run *run)
@@ -148,7 +155,7 @@ static void fail_early_stop(uni__run *run)
         run, UNI__CAUSE_NO_PROGRESS, rank, UNI_ETIMEOUT,
         "a rank asked to stop early, but rank %d (pid %d) did not stop within the grace time of %g "
         "s",
-        rank, run->ranks[rank].worker->pid, run->trainer->options.grace_seconds);
+        rank, run->ranks[rank].worker->pid, grace_of(run));
     run->budget.no_retry = true;
     uni__run_fail(run, &cause);
 }
@@ -168,7 +175,7 @@ void uni__run_press_stop(uni__run *run, uint64_t now)
     } else {
         uni__run_tell(run, UNI_EVENT_WARNING, -1,
                       "some ranks did not stop within the grace time of %g s and are killed",
-                      run->trainer->options.grace_seconds);
+                      grace_of(run));
         uni__run_stop_now(run, run->stop.reason);
     }
 }

@@ -99,6 +99,11 @@ static uni_value *policy_of(const uni_checkpoint_policy *policy)
 
 int uni__spec_of(const uni_tuner_options *options, uni_value **out, uni_error *err)
 {
+    const uni_checkpoint_policy *policy = options->policy;
+    if (policy && (policy->every_steps != 0 || policy->every_seconds != 0))
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "the policy's every_steps and every_seconds have no effect in a "
+                             "search: trials keep the checkpoints that they report");
     uni_value *spec = uni_value_dict();
     int status = 0;
     for (size_t i = 0; i < NUM_FIELDS; i++) {

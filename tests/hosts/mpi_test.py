@@ -234,7 +234,7 @@ class Faults(Hosts):
         try:
             run = self.good("spare", code, out, steps=40)
             cause = run.events("cause")[0]["cause"]
-            self.assertEqual((cause["class"], cause["rank"], cause["host"]), ("host_lost", 1, "b"))
+            self.assertEqual((cause["class"], cause["rank"], cause["host"]), ("host_lost", 1, "b"), (out, cause))
             self.assertEqual([worker["host"] for worker in run.about()["workers"]], ["a", "c"])
             self.assertIn("left out", out)
             self.assertRegex(out, r"(?m)^b:1 \| begins after step 0 ")

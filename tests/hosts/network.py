@@ -120,6 +120,11 @@ class Network:
 
     def link_up(self, name):
         sh("ip", "-n", self.router, "link", "set", "p" + name, "up")
+        # The kernel notices the carrier up to a second later; until then nothing passes, and what starts now would fail.
+        deadline = time.monotonic() + 20
+        for here, there in (("k", name), (name, "k")):
+            while "refused" not in self.in_host(here, "bash", "-c", "exec 3<>/dev/tcp/%s/9" % self.address(there), check=False).stdout:
+                assert time.monotonic() < deadline, "the link of %s stays down" % name
 
     def set_apart(self, one, other, apart=True):
         """What these two hosts send to each other is swallowed, silently; both reach everybody else."""

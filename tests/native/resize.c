@@ -22,6 +22,8 @@
 #define ROUNDS 24
 #define ROUND_STEPS ((EPOCHS * STEPS - 25) / ROUNDS)
 #define WINDOW 12 /* steps in which a round's changes come */
+#define OFTEN 80
+#define OFTEN_STEPS (EPOCHS * STEPS / (OFTEN + 2))
 
 /* What the driver and all workers see. */
 typedef struct shared {
@@ -467,6 +469,30 @@ static void stirred(uni_program *program)
         (trial){ .optimizer = "adam", .options = one_to_four, .disturb = stir, .random = 2026 });
 }
 
+/* More often than processes start, so that ranks die in the meetings of others. The chief stays:
+ * with it, there is always a rank that has the weights, and the group never restarts. */
+static void stir_often(trial *t)
+{
+    for (int i = 1; i <= OFTEN; i++) {
+        atomic_store(&t->all->held_at, (i + 1) * OFTEN_STEPS);
+        wait_for_steps(t, i * OFTEN_STEPS);
+        usleep((useconds_t)next_random(t, 60000));
+        int rank = 1 + next_random(t, MOST - 1);
+        int pid = atomic_exchange(&t->all->pids[rank], 0);
+        if (pid > 0 && next_random(t, 4) > 0 && kill(pid, SIGKILL) == 0)
+            t->kills++;
+        else
+            scale_to(t, 1 + next_random(t, MOST));
+    }
+}
+
+static void stirred_often(uni_program *program)
+{
+    resized(program,
+            (trial){
+                .optimizer = "adam", .options = one_to_four, .disturb = stir_often, .random = 41 });
+}
+
 /* SIGTERM to one worker: it leaves, and is not started again. */
 static void terminate_one(trial *t)
 {
@@ -591,6 +617,7 @@ static void refused(uni_program *program)
 }
 
 const scenario scenarios[] = {
+    { "stirred_often", stirred_often },
     { "scaled", scaled },
     { "scaled_dataset", scaled_dataset },
     { "killed", killed },

@@ -87,6 +87,30 @@ class Scale(unittest.TestCase):
         self.output.seek(0)
         self.assertIn("resized: 4 workers: rank 3 joined", self.output.read())
 
+    def test_requests_by_hand(self):
+        """A worker can write any request into the run's directory."""
+        self.start("--workers", "2:3", "-n", "2")
+        self.wait_for(lambda: self.description().get("members") == 2 and self.description().get("status") == "running", "two workers")
+        folder = os.path.join(self.place.name, "digits/run_001")
+        request, elsewhere = os.path.join(folder, ".scale"), os.path.join(self.place.name, "elsewhere")
+        for number, text in enumerate(("0", "1", "4", "65537", "-1", "4294967298", "99999999999999999999", "", "two", "\0" * 4096)):
+            with open(request + "_draft", "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(request + "_draft", request)
+            self.wait_for(lambda: not os.path.lexists(request), "the request %r to be taken" % text)
+            self.wait_for(lambda wanted=number + 1: self.said().count("does not have a number from 2 to 3") == wanted, "a warning about %r" % text)
+        with open(elsewhere, "w", encoding="utf-8") as file:
+            file.write("3")
+        os.symlink(elsewhere, request)
+        time.sleep(1)  # some looks, which find nothing
+        self.assertEqual((self.description()["target"], self.description()["members"]), (2, 2))
+        self.scale(3)
+        self.assertEqual(self.command("stop", "--now", "digits").returncode, 0)
+
+    def said(self):
+        with open(self.output.name, encoding="utf-8") as file:
+            return file.read()
+
     def test_refused(self):
         for value in ("4:2", "0:2", "2", "a:b", "2:4:6", "1:1000"):
             done = self.command("run", "--workers", value, "--", "true")

@@ -137,7 +137,15 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
     return status;
 }
 
-const uni_function functions[] = { { "train", train }, { NULL, NULL } };
+static int reports(uni_session *session, uni_value **result, uni_error *err)
+{
+    for (int i = 0; i < 3; i++)
+        UNI_TRY(uni_session_report_numbers(session, 1, (const char *const[]){ "loss" },
+                                           (const double[]){ i }, err));
+    return 0;
+}
+
+const uni_function functions[] = { { "train", train }, { "reports", reports }, { NULL, NULL } };
 
 /* ---- the driver ---- */
 
@@ -150,8 +158,10 @@ typedef struct trial {
     uint64_t random;
     uni_trainer *trainer;
     int batch; /* 0: as always */
+    const char *function; /* NULL: train */
     bool by_signals; /* two SIGTERMs, as a scheduler sends them */
     int64_t stop_at; /* 0: at random */
+    const char *from; /* the checkpoint that a new run starts from, or NULL */
 } trial;
 
 static uint64_t next_random(trial *t)
@@ -185,8 +195,10 @@ static int run(uni_program *program, trial *t, const char *resume, uni_result **
     CHECK(uni_dict_take(config, "csv", uni_value_string(t->csv)) == 0);
     CHECK(uni_dict_take(config, "strategy", uni_value_string(t->strategy)) == 0);
     int status = uni_trainer_fit(result, t->trainer,
-                                 UNI_OPTIONS(uni_run_options, .function = "train", .config = config,
-                                             .policy = &t->policy, .resume_run = resume),
+                                 UNI_OPTIONS(uni_run_options,
+                                             .function = t->function ? t->function : "train",
+                                             .config = config, .policy = &t->policy,
+                                             .resume_run = resume, .from_checkpoint = t->from),
                                  err);
     uni_value_free(config);
     return status;
@@ -460,6 +472,54 @@ static void mistakes(uni_program *program)
     }
 }
 
+/* Reports of the train function's own: nothing saves between them, and the run says so. */
+static void without_a_fit(uni_program *program)
+{
+    static const struct {
+        const char *function;
+        uni_checkpoint_policy policy;
+        bool said;
+    } cases[] = { { "reports", { .every_steps = 5 }, true },
+                  { "reports", { .every_seconds = 0.5 }, true },
+                  { "reports", { 0 }, false },
+                  { "train", { .every_steps = 5 }, false } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        trial t = {
+            .strategy = "none", .ranks = 1, .policy = cases[i].policy, .function = cases[i].function
+        };
+        uni_result *result = NULL;
+        uni_error err = { 0 };
+        prepare(&t);
+        CHECK_OK(run(program, &t, NULL, &result, &err), &err);
+        CHECK(scenario_journal_says(uni_result_info_of(result)->run_dir,
+                                    "no checkpoints are taken between reports") == cases[i].said);
+        uni_trainer_free(t.trainer);
+        uni_result_free(result);
+    }
+}
+
+/* A checkpoint of another author. */
+static void crafted(uni_program *program)
+{
+    static const int64_t epochs[] = { INT32_MAX, INT64_MAX, INT64_MIN, -2, (int64_t)1 << 32 };
+    for (size_t i = 0; i < sizeof epochs / sizeof epochs[0]; i++) {
+        char path[600];
+        trial t = { .strategy = "none", .ranks = 1, .from = path };
+        uni_result *result = NULL;
+        uni_error err = { 0 };
+        uni_value *state = uni_value_dict();
+        prepare(&t);
+        snprintf(path, sizeof path, "%s/crafted_%zu", scenario_storage(), i);
+        CHECK(uni_dict_take(state, "epoch", uni_value_int(epochs[i])) == 0);
+        CHECK_OK(uni_checkpoint_write_dict(path, state, &err), &err);
+        uni_value_free(state);
+        CHECK(run(program, &t, NULL, &result, &err) < 0);
+        CHECK_CONTAINS(err.message, "the checkpoint is of epoch");
+        uni_trainer_free(t.trainer);
+        uni_result_free(result);
+    }
+}
+
 const scenario scenarios[] = {
     { "killed", steps_killed },
     { "killed_by_time", seconds_killed },
@@ -467,5 +527,7 @@ const scenario scenarios[] = {
     { "stopped_at_the_end", stopped_at_the_end },
     { "other_batches", other_batches },
     { "mistakes", mistakes },
+    { "without_a_fit", without_a_fit },
+    { "crafted", crafted },
     { NULL, NULL },
 };

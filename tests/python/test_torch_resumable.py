@@ -1,10 +1,12 @@
 """resumable(DataLoader): workers are killed inside of epochs, and every sample is used exactly once, in the order of a run that was left alone."""
 
+import json
 import os
 import random
 import tempfile
 import unittest
 
+import numpy
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, RandomSampler, Sampler, TensorDataset, WeightedRandomSampler
 
@@ -130,6 +132,51 @@ class Alone(unittest.TestCase):
         for wrong in (lambda: resumable(3), lambda: resumable(loader, name=""), lambda: resumable(loader, name=0), lambda: resumable(resumable(loader)),
                       lambda: resumable(loader, names="x")):
             self.assertRaises(TypeError, wrong)
+
+
+def resume_from(state):
+    """A loader that goes on from the state of a crafted checkpoint, and its first batch."""
+    def attacker():
+        train.set_state("torch loader/train", state)
+        train.report({}, checkpoint=Checkpoint.from_dict({"a": 1}))
+
+    def victim():
+        loader = resumable(DataLoader(TensorDataset(torch.arange(6)), batch_size=2, shuffle=True))
+        first = [batch[0].tolist() for batch in loader][:1]
+        train.report({"first": str(first), "drawn": float(numpy.random.random())})
+
+    given = TorchTrainer(attacker, scaling_config=ScalingConfig(num_workers=1)).fit().checkpoint
+    return TorchTrainer(victim, scaling_config=ScalingConfig(num_workers=1), resume_from_checkpoint=given).fit().metrics
+
+
+class Crafted(unittest.TestCase):
+    """The state in a checkpoint of somebody else."""
+
+    def state(self, **changes):
+        from unisono.train.torch._resumable import _Generators
+
+        now = _Generators(DataLoader(TensorDataset(torch.arange(6)), batch_size=2)).get()
+        now.update(changes.pop("now", {}))
+        return json.dumps(dict({"format": 1, "epoch": 0, "used": 1, "length": 3, "world_size": 1, "now": now, "start": now, "sampler_epoch": None}, **changes)).encode()
+
+    def test_as_it_should_be(self):
+        self.assertNotEqual(resume_from(self.state())["first"], "[]")
+
+    def test_more_batches_than_can_be_counted(self):
+        self.assertEqual(resume_from(self.state(used=1 << 60))["first"], "[]")
+
+    def test_numpys_place(self):
+        kind, keys, _, gauss, cached = json.loads(self.state())["now"]["numpy"]
+        for place in (10 ** 6, 625, -1, 1.5, "1", None):
+            with self.assertRaisesRegex(Exception, "generators that the checkpoint keeps for the loader are damaged: NumPy's place"):
+                resume_from(self.state(now={"numpy": [kind, keys, place, gauss, cached]}))
+
+    def test_damaged(self):
+        for state in (b"[" * 100000, b"{", b"[]", b"\xff", self.state(used=-1), self.state(used="1"), self.state(used=1 << 70), self.state(epoch=True),
+                      self.state(now={"torch": "AA=="}), self.state(now={"python": 3}), self.state(start=None), self.state(world_size="1"),
+                      self.state(now={"numpy": 1})):
+            with self.assertRaisesRegex(Exception, "damaged"):
+                resume_from(state)
 
 
 class Mistakes(unittest.TestCase):

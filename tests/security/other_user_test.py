@@ -56,6 +56,35 @@ def test_own_runs_in_a_shared_storage_resume(storage):
         assert done.returncode == 0, done.stderr
 
 
+def test_requeue_resumes_only_ones_own(storage):
+    """A run of another user that says it belongs to the victim's Slurm job, and is the newest of all."""
+    attack.need_root()
+    directory, told = trap(storage)
+    attack.edit_json(os.path.join(directory, "run.json"), created=9e9, options={"slurm_job": "77"})
+    done = attack.call(storage, VICTIM, "unisono", "run", "--requeue", "--name", "mine", "-n", "1", "--", "true",
+                       env={"SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": "1"})
+    assert done.returncode == 0, done.stderr
+    assert os.listdir(told) == [str(ATTACKER)]
+    assert os.path.isdir(os.path.join(attack.shared(storage), "mine", "run_001")), done.stderr
+
+
+def test_scale_writes_only_into_ones_own(storage):
+    attack.need_root()
+    process = sleeper(ATTACKER)
+    try:
+        directory = planted(storage, process.pid, attack.start_ticks(process.pid))
+        attack.edit_json(os.path.join(directory, "run.json"), options={"min_workers": 1, "max_workers": 4})
+        for mode in (0o755, 0o777):
+            os.chmod(directory, mode)
+            for victim in (0, VICTIM):
+                done = attack.call(storage, victim, "unisono", "scale", "--no-wait", "planted", "2")
+                attack.assert_refused(done, "belongs to another user")
+                assert not os.path.lexists(os.path.join(directory, ".scale")), done.stderr
+    finally:
+        process.kill()
+        process.wait()
+
+
 def planted(storage, pid, ticks, owner=ATTACKER):
     """A run that says it is running, with that process as its controller."""
     directory = attack.failed_run(storage, owner, "planted", "exit 3")
@@ -157,8 +186,14 @@ def test_what_others_can_write_is_refused(storage):
     """Each part of a run of one's own, made writable for others in turn."""
     attack.need_root()
     directory = attack.failed_run(storage, VICTIM, "open", "exit 3")
-    for path in (attack.shared(storage), os.path.dirname(directory), directory, os.path.join(directory, "run.json"),
-                 os.path.join(directory, "journal.jsonl"), os.path.join(directory, "logs"), os.path.join(directory, "results.jsonl")):
+    parts = ("run.json", "journal.jsonl", "results.jsonl", "progress.csv", "tune.jsonl", "logs", "checkpoints", ".recovery", ".steps", ".staging")
+    for name in parts[5:]:
+        os.makedirs(os.path.join(directory, name), mode=0o700, exist_ok=True)
+    for name in parts[:5]:
+        with open(os.path.join(directory, name), "a", encoding="utf-8"):
+            pass
+    attack.give_away(directory, VICTIM)
+    for path in (attack.shared(storage), os.path.dirname(directory), directory, *(os.path.join(directory, name) for name in parts)):
         before = os.stat(path).st_mode & 0o7777
         wide = 0o777 if os.path.isdir(path) else 0o666
         for mode in (wide, wide & ~0o002) if path != attack.shared(storage) else (wide,):
@@ -167,7 +202,9 @@ def test_what_others_can_write_is_refused(storage):
                 done = attack.call(storage, VICTIM, "unisono", *words)
                 attack.assert_refused(done, "refusing", "chmod")
         os.chmod(path, before)
-    assert attack.call(storage, VICTIM, "unisono", "run", "--resume", "open", "--", "true").returncode == 0
+    os.unlink(os.path.join(directory, "tune.jsonl"))
+    done = attack.call(storage, VICTIM, "unisono", "run", "--resume", "open", "--", "true")
+    assert done.returncode == 0, done.stderr
 
 
 def test_links_are_not_followed(storage):

@@ -170,6 +170,19 @@ static int change_the_checkpoint(uni_session *session)
     return 72;
 }
 
+/* Asks for another number of workers, and gives a reason against it that does not exist. */
+static void keep_number(void)
+{
+    char path[4400];
+    snprintf(path, sizeof path, "%s/.scale", getenv("UNISONO_RUN_DIR"));
+    atomic_store(&page->fixed, 0xffffff00u);
+    FILE *request = fopen(path, "w");
+    if (request) {
+        fputs("3\n", request);
+        fclose(request);
+    }
+}
+
 int main(int argc, char **argv)
 {
     uni_error err = { 0 };
@@ -198,6 +211,8 @@ int main(int argc, char **argv)
         block_events();
     else if (strcmp(how, "mail") == 0)
         mail_without_end();
+    else if (strcmp(how, "fixed") == 0)
+        keep_number();
     pause();
     return 0;
 }

@@ -300,11 +300,17 @@ def test_requests_that_are_replaced(storage):
         assert said.count("does not have a number") <= 2, said[-2000:]
 
 
-def attacked(storage, how):
+def attacked(storage, how, *options):
     """What a run said in which rank 0 attacks what it shares with the controller (rogue_ring.c)."""
     place = os.path.join(storage, how)
     os.mkdir(place)
-    return run(place, [os.environ["UNISONO_TEST_RING"], how], seconds=25)
+    return run(place, [os.environ["UNISONO_TEST_RING"], how], *options, seconds=25)
+
+
+def test_a_reason_that_does_not_exist(storage):
+    """The word in which a worker says why the number of workers stays is the place of a sentence in a table."""
+    said = attacked(storage, "fixed", "--workers", "1:3")
+    assert "time limit" in said, said[-2000:]
 
 
 def test_forged_frames(storage):

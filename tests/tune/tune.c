@@ -166,6 +166,17 @@ static void bad_input(uni_program *program)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         refused(program, cases[i][0], cases[i][1]);
+    const uni_checkpoint_policy often = { .every_steps = 100 }, timed = { .every_seconds = 5 };
+    const uni_checkpoint_policy *const policies[] = { &often, &timed };
+    for (size_t i = 0; i < 2; i++) {
+        uni_tuner *none = NULL;
+        uni_error why = { 0 };
+        CHECK(uni_tuner_new(&none,
+                            UNI_OPTIONS(uni_tuner_options, .main = program, .function = "square",
+                                        .policy = policies[i], .storage_path = scenario_storage()),
+                            &why) == UNI_EUNSUPPORTED);
+        CHECK_CONTAINS(why.message, "every_steps and every_seconds have no effect in a search");
+    }
     /* Nothing was left behind by any of them. */
     char *names = scenario_list(scenario_storage(), NULL);
     CHECK(names && strstr(names, "tune_001") == NULL);

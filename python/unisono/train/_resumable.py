@@ -10,6 +10,22 @@ from unisono import _session
 FORMAT = 1
 
 
+def _parse(kept: bytes, what: str) -> dict[str, Any]:
+    """The state in a checkpoint, which may be anybody's."""
+    try:
+        state = json.loads(kept)
+    except (ValueError, RecursionError) as error:
+        raise ValueError("the state of the %s in the checkpoint is damaged: %s" % (what, error)) from None
+    if not isinstance(state, dict):
+        raise ValueError("the state of the %s in the checkpoint is damaged: it is a %s" % (what, type(state).__name__))
+    if state.get("format") != FORMAT:
+        raise ValueError("the state of the %s has format %r, this version reads %d" % (what, state.get("format"), FORMAT))
+    for name in ("epoch", "used"):
+        if type(state.get(name)) is not int or not 0 <= state[name] < 1 << 62:
+            raise ValueError("the state of the %s in the checkpoint is damaged: %s is %.40r" % (what, name, state.get(name)))
+    return state
+
+
 class Resumable:
     """Iterates over a source. `epoch`: how many epochs are over, so that a resumed loop is `for epoch in range(loader.epoch, epochs)`. A class for a framework says
     how an iteration begins (_begin), what is kept of it beside epoch and place (_describe), and what of that must fit (_resume)."""
@@ -27,10 +43,7 @@ class Resumable:
         kept = here.session.state(self._key)
         if kept is None:
             return
-        state = json.loads(kept)
-        if state.get("format") != FORMAT:
-            raise ValueError("the state of the %s has format %r, this version reads %d" % (what, state.get("format"), FORMAT))
-        self._going_on = self._resume(state)
+        self._going_on = self._resume(_parse(kept, what))
         self.epoch, self._used = self._going_on["epoch"], self._going_on["used"]
 
     def _resume(self, state: Any) -> Any:

@@ -11,6 +11,7 @@
 
 #include "base/plugin.h"
 #include "comm/hosts/carrier_internal.h"
+#include "comm/ucx/plugin.h"
 
 /* Per process, like MPI itself. */
 static const uni__carrier *in_use;
@@ -44,7 +45,9 @@ static int open_family(const char *family, const uni__carrier **out, uni_error *
                                  .built = "src/comm",
                                  .purpose = "collectives between hosts",
                                  .packages = "an MPI, in Debian libopenmpi-dev",
-                                 .otherwise = "install it and build unisono again" };
+                                 .otherwise = "install it and build unisono again",
+                                 .settings = UNI__UCX_SETTINGS,
+                                 .reads_later = true };
     const void *table = NULL;
     UNI_TRY(uni__plugin_open(&table, &plugin, err));
     *out = table;

@@ -76,6 +76,24 @@ static int start_message(uni__sealed_call *it, MPI_Request *request)
                      request);
 }
 
+/* Barriers and calls without data: all ranks gather empty sealed messages, which only a rank with
+ * the key can make. */
+static bool is_barrier(int kind)
+{
+    switch (kind) {
+    case UNI__KIND_REDUCE:
+    case UNI__KIND_BROADCAST:
+    case UNI__KIND_ALL_GATHER:
+    case UNI__KIND_REDUCE_SCATTER:
+    case UNI__KIND_ALL_TO_ALL:
+    case UNI__KIND_SEND:
+    case UNI__KIND_RECV:
+        return false;
+    default:
+        return true;
+    }
+}
+
 static int start_spreading(uni__sealed_call *it, MPI_Request *request)
 {
     const state *s = it->of;
@@ -86,7 +104,7 @@ static int start_spreading(uni__sealed_call *it, MPI_Request *request)
             seal_part(it, -1, it->incoming, call->out);
         return MPI_Ibcast(it->incoming, stride, MPI_BYTE, call->root, s->data, request);
     }
-    if (call->kind == UNI__KIND_ALL_GATHER) {
+    if (call->kind == UNI__KIND_ALL_GATHER || is_barrier(call->kind)) {
         seal_part(it, -1, it->outgoing, call->in);
         return MPI_Iallgather(it->outgoing, stride, MPI_BYTE, it->incoming, stride, MPI_BYTE,
                               s->data, request);
@@ -98,17 +116,10 @@ static int start_spreading(uni__sealed_call *it, MPI_Request *request)
                          request);
 }
 
-/* Calls without data (all barriers) have nothing to seal. */
+/* All but all_reduce, which exchange.c seals. */
 int uni__sealed_is_needed(const state *s, const uni__carrier_call *call)
 {
-    static const int kinds[] = { UNI__KIND_REDUCE,     UNI__KIND_BROADCAST,
-                                 UNI__KIND_ALL_GATHER, UNI__KIND_REDUCE_SCATTER,
-                                 UNI__KIND_ALL_TO_ALL, UNI__KIND_SEND,
-                                 UNI__KIND_RECV };
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (s->seal && s->size > 1 && call->kind == kinds[i])
-            return 1;
-    return 0;
+    return s->seal && s->size > 1 && call->kind != UNI__KIND_ALL_REDUCE;
 }
 
 int uni__sealed_start(state *s, const uni__carrier_call *call, MPI_Datatype type, handle *h)
@@ -120,6 +131,8 @@ int uni__sealed_start(state *s, const uni__carrier_call *call, MPI_Datatype type
     if (!it || !s->sent_to || !s->got_from)
         return MPI_ERR_NO_MEM;
     *it = (uni__sealed_call){ .of = s, .call = *call, .bytes = call->count * (size_t)element };
+    if (is_barrier(call->kind))
+        it->bytes = 0;
     it->stride = it->bytes + s->seal->extra;
     if (call->kind == UNI__KIND_REDUCE)
         return call->count ? start_reduce(it, 1, h) : MPI_SUCCESS;
@@ -127,9 +140,9 @@ int uni__sealed_start(state *s, const uni__carrier_call *call, MPI_Datatype type
         return call->count ? start_reduce(it, (size_t)s->size, h) : MPI_SUCCESS;
     if (it->stride > INT_MAX)
         return MPI_ERR_COUNT;
-    size_t parts = call->kind == UNI__KIND_ALL_GATHER || call->kind == UNI__KIND_ALL_TO_ALL
-                       ? (size_t)s->size
-                       : 1;
+    bool all = call->kind == UNI__KIND_ALL_GATHER || call->kind == UNI__KIND_ALL_TO_ALL ||
+               is_barrier(call->kind);
+    size_t parts = all ? (size_t)s->size : 1;
     it->outgoing = malloc(it->stride * parts);
     it->incoming = malloc(it->stride * parts);
     if (!it->outgoing || !it->incoming)
@@ -161,14 +174,13 @@ int uni__sealed_finish(uni__sealed_call *it)
         if (s->rank != call->root)
             forged = open_part(it, call->root, -1, call->out, it->incoming);
         break;
-    case UNI__KIND_ALL_GATHER:
-    case UNI__KIND_ALL_TO_ALL:
-        for (int r = 0; r < s->size && forged < 0; r++)
-            forged = open_part(it, r, call->kind == UNI__KIND_ALL_GATHER ? -1 : s->rank,
-                               (char *)call->out + it->bytes * (size_t)r,
-                               it->incoming + it->stride * (size_t)r);
+    case UNI__KIND_SEND:
         break;
-    default:
+    default: /* gathered, or a barrier */
+        for (int r = 0; r < s->size && forged < 0; r++)
+            forged = open_part(it, r, call->kind == UNI__KIND_ALL_TO_ALL ? s->rank : -1,
+                               it->bytes ? (char *)call->out + it->bytes * (size_t)r : NULL,
+                               it->incoming + it->stride * (size_t)r);
         break;
     }
     return forged;

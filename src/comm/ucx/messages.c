@@ -40,6 +40,8 @@ static void take(state *s, receiving *it, const header *head, const void *data, 
     it->done = true;
     it->came = size < extra ? 0 : size - extra;
     it->said = head->said;
+    if (size < extra)
+        s->forged = head->from; /* also where no data is expected */
     if (size != it->bytes + extra)
         return; /* the caller checks the size */
     if (!it->sealed) {
@@ -96,6 +98,10 @@ static void deliver(state *s, const header *head, const void *data, size_t size)
     if (head->from < 0 || head->from >= s->size || head->from == s->rank)
         return;
     if (head->class == UCX_HELLO || head->class == UCX_BYE) {
+        receiving nothing = { .sealed = s->seal != NULL };
+        take(s, &nothing, head, data, size);
+        if (s->forged >= 0)
+            return;
         peer_of(s, head->from)->hello = true;
         peer_of(s, head->from)->left |= head->class == UCX_BYE;
         return;
@@ -383,7 +389,7 @@ static void say_bye(hub *h, state *world)
     header bye = { .comm = world->id, .class = UCX_BYE, .from = h->rank };
     for (int r = 0; r < h->size; r++)
         if (h->peers[r].endpoint && !h->peers[r].dead)
-            (void)uni__ucx_send(world, &h->orphans, &bye, r, NULL, 0, false);
+            (void)uni__ucx_send(world, &h->orphans, &bye, r, NULL, 0, true);
     uni__ucx_flush(h, CLOSE_NS);
 }
 

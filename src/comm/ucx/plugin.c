@@ -127,14 +127,15 @@ static int test_round(void *context, uni__round_slot *slot, int *done)
 
 /* ---- calls ---- */
 
-/* Posts one round of the check. Its messages carry no data. */
+/* Posts one round of the check. Its messages carry no data, but are sealed: a forged one would let
+ * a rank leave a barrier early. */
 static bool post_check(state *s, handle *h)
 {
     int to = (s->rank + h->distance) % s->size, from = (s->rank - h->distance + s->size) % s->size;
     header out = head_of(s, h, UCX_CHECK, s->rank, (uint64_t)h->distance);
     header in = head_of(s, h, UCX_CHECK, from, (uint64_t)h->distance);
-    bool posted = uni__ucx_receive(s, &h->receivings, &in, NULL, 0, false) &&
-                  uni__ucx_send(s, &h->sendings, &out, to, NULL, 0, false);
+    bool posted = uni__ucx_receive(s, &h->receivings, &in, NULL, 0, true) &&
+                  uni__ucx_send(s, &h->sendings, &out, to, NULL, 0, true);
     h->check = h->receivings;
     return posted;
 }
@@ -623,10 +624,12 @@ static int plugin_meet(void *context, int *done, char *why)
     state *s = context;
     header hello = { .comm = s->id, .class = UCX_HELLO, .from = s->rank };
     for (int r = 0; r < s->size && !s->greeted; r++)
-        if (r != s->rank && !uni__ucx_send(s, &s->notes, &hello, r, NULL, 0, false))
+        if (r != s->rank && !uni__ucx_send(s, &s->notes, &hello, r, NULL, 0, true))
             return no_memory(why);
     s->greeted = true;
     ucp_worker_progress(s->hub->worker);
+    if (s->forged >= 0)
+        return say_forged(s->forged, why);
     *done = 1;
     for (int r = 0; r < s->size; r++) {
         if (r == s->rank || peer_of(s, r)->hello)

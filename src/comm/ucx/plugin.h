@@ -9,6 +9,7 @@
 
 #define UNI__UCX_PLUGIN_FILE "libunisono-ucx.so"
 #define UNI__UCX_PLUGIN_VERSION 2u
+#define UNI__UCX_SETTINGS "ucx.conf"
 #define UNI__UCX_PLUGIN_SYMBOL "uni__ucx_plugin_get"
 
 typedef struct uni__ucx_plugin {

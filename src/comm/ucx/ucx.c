@@ -35,7 +35,8 @@ static int load(const uni__ucx_plugin **out, uni_error *err)
                                  .built = "src/comm",
                                  .purpose = "collectives over UCX",
                                  .packages = "UCX, in Debian libucx-dev",
-                                 .otherwise = "install it and build unisono again" };
+                                 .otherwise = "install it and build unisono again",
+                                 .settings = UNI__UCX_SETTINGS };
     const void *table = NULL;
     UNI_TRY(uni__plugin_open(&table, &plugin, err));
     *out = table;

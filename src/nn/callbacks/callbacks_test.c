@@ -578,9 +578,88 @@ static void broken_backup(void **state)
     free_problem(&p);
 }
 
+/* The state of a fit in a checkpoint of another author. */
+static void crafted_states(void **state)
+{
+    static const struct {
+        const char *json;
+        int code;
+        const char *says;
+    } cases[] = {
+        { "{\"format\":2}", UNI_EVERSION, "format 2" },
+        { "{\"format\":\"1\"}", UNI_EFORMAT, "format 0" },
+        { "{\"format\":1,\"history\":[]}", UNI_EFORMAT, "no history" },
+        { "{\"format\":1,\"history\":{\"loss\":1}}", UNI_EFORMAT, "history of loss" },
+        { "{\"format\":1,\"batch\":-1}", UNI_EFORMAT, "batch -1" },
+        { "{\"format\":1,\"batch\":1}", UNI_EMISMATCH, "totals of other metrics" },
+        { "{\"format\":1,\"batch\":1,\"totals\":[1]}", UNI_EMISMATCH, "totals of other metrics" },
+        { "{\"format\":1,\"batch\":1,\"totals\":[1,1,1,1,1,1,1]}", UNI_EMISMATCH, "other metrics" },
+        { "{\"format\":1,\"source\":{\"reset\":-1}}", UNI_EFORMAT, "epoch -1" },
+        { "{\"format\":1,\"source\":{\"reset\":4294967296}}", UNI_EFORMAT, "epoch 4294967296" },
+        { "{\"format\":1,\"source\":{\"batch\":-7}}", UNI_EFORMAT, "batch -7" },
+        { "{\"format\":1,\"waiting\":{\"batches\":-1}}", UNI_EFORMAT, "-1 batches" },
+        { "{\"format\":1,\"waiting\":{\"batches\":4294967296}}", UNI_EFORMAT,
+          "4294967296 batches" },
+        { "{\"format\":1,\"waiting\":{\"batches\":1,\"steps\":-1}}", UNI_EFORMAT, "batches" },
+    };
+    problem p = make_problem(160);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uni_model *model = noisy("adam");
+        uni_value *crafted = NULL;
+        uni_error why = { 0 };
+        uni_fit_options options = options_of(&p);
+        OK(uni_json_read(&crafted, cases[i].json, strlen(cases[i].json), err));
+        int code = uni__model_set_fit_state(model, crafted, &why);
+        if (code == 0)
+            code = uni_model_fit(NULL, model, &options, &why);
+        if (code != cases[i].code || strstr(why.message, cases[i].says) == NULL)
+            fail_msg("%s: %d: %s", cases[i].json, code, why.message);
+        uni_value_free(crafted);
+        uni_model_free(model);
+    }
+    free_problem(&p);
+}
+
+/* The file that the state of a TensorBoard names is below its directory. */
+static void crafted_names(void **state)
+{
+    static const char *const names[] = { "events.out.tfevents.1/../../../victim", "../../victim",
+                                         "victim", "/etc/hostname", "" };
+    char directory[256], path[400], *text = NULL;
+    size_t size = 0;
+    assert_non_null(mkdtemp(uni__temporary_name(directory, sizeof directory, "board")));
+    snprintf(path, sizeof path, "%s/logs/train/events.out.tfevents.1", directory);
+    OK(uni__make_dirs(path, 0700, err));
+    snprintf(path, sizeof path, "%s/victim", directory);
+    OK(uni__write_file(path, "important", 9, false, err));
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char logs[300];
+        uni_model *model = noisy("sgd");
+        uni_callback *callback = NULL;
+        snprintf(logs, sizeof logs, "%s/logs", directory);
+        OK(uni_callback_tensorboard(&callback, logs, 0, false, err));
+        struct scripted inner = insides(callback);
+        uni_value *about = uni_value_dict(), *crafted = uni_value_dict();
+        assert_int_equal(uni_dict_take(about, "name", uni_value_string(names[i])), 0);
+        assert_int_equal(uni_dict_take(about, "size", uni_value_int(0)), 0);
+        assert_int_equal(uni_dict_take(crafted, "train", about), 0);
+        OK(inner.class_->train_begin(inner.self, model, &(uni_fit_info){ .epochs = 1 }, err));
+        (void)!inner.class_->set_state(inner.self, crafted, NULL);
+        OK(inner.class_->train_end(inner.self, model, &(uni_logs){ 0 }, err));
+        OK(uni__read_file(&text, &size, path, 100, err));
+        assert_int_equal(size, 9);
+        free(text);
+        uni_value_free(crafted);
+        uni_callback_free(callback);
+        uni_model_free(model);
+    }
+    OK(uni__remove_tree(directory, err));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(crafted_states),     cmocka_unit_test(crafted_names),
         cmocka_unit_test(test_auto_mode),     cmocka_unit_test(test_bad_options),
         cmocka_unit_test(early_stopping),     cmocka_unit_test(best_weights_are_restored),
         cmocka_unit_test(reduce_on_plateau),  cmocka_unit_test(progress),

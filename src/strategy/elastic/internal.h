@@ -75,6 +75,7 @@ struct uni__elastic {
     bool had_fit; /* a new rank can only join the first one */
     bool compares; /* the callbacks' states, in the next step */
     bool moves; /* the weights are in the new pages, or on their way there */
+    bool moved_out; /* they have left the old pages, in a meeting that failed */
     uni_model *model; /* in fit */
     int source; /* of the present meeting */
     uint64_t seed; /* of fit */

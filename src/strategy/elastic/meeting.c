@@ -195,6 +195,7 @@ static int meet_again(uni_strategy *strategy, uni_error *err)
     if (elastic->old.slots) { /* a rank died before all was done: the first remains count */
         if (elastic->moves)
             UNI_TRY(move_out(strategy, err));
+        elastic->moved_out |= elastic->moves;
         elastic->moves = false;
         uni_comm_buffer_free(elastic->lines);
         uni__fused_free(&strategy->fused);
@@ -234,7 +235,7 @@ static int agree(uni_strategy *strategy, int64_t **out, bool *decided, uni_error
         [UNI__ROW_STEP] = elastic->joins ? 0 : (int64_t)elastic->step,
         [UNI__ROW_PLACE] = elastic->joins ? 0 : elastic->place,
         [UNI__ROW_SLOT] = elastic->slots[strategy->rank],
-        [UNI__ROW_PAGES] = elastic->joins || elastic->moves ? -1 : (int64_t)elastic->old.number,
+        [UNI__ROW_PAGES] = elastic->joins || elastic->moved_out ? -1 : (int64_t)elastic->old.number,
     };
     int64_t *info = calloc((size_t)strategy->size * UNI__ELASTIC_ROW, sizeof *info);
     *out = info;
@@ -425,7 +426,7 @@ int uni__elastic_regroup(uni_strategy *strategy, int *how, uni_error *err)
     }
     uni__parts_resize(strategy);
     uni__elastic_let_go(&elastic->old);
-    elastic->shown = elastic->moves = false;
+    elastic->shown = elastic->moves = elastic->moved_out = false;
     elastic->compares = true;
     if (err)
         *err = (uni_error){ 0 };

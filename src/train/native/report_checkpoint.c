@@ -204,6 +204,8 @@ int uni_callback_report_checkpoint(uni_callback **out, uni_session *session, int
     int status = uni_callback_new(out, &class_, report, err);
     if (status < 0)
         free(report);
+    else if (every >= 0)
+        uni__session_keeps_steps(session);
     return status;
 }
 
@@ -214,9 +216,16 @@ int uni_session_restore_model(int *epoch, uni_session *session, uni_model *model
     UNI_TRY(uni_session_load_checkpoint(&state, session, err));
     if (!state)
         return uni_session_info_of(session)->attempt > 1 ? restore_start(session, model, err) : 0;
-    *epoch = (int)uni_dict_get_int(state, "epoch", -1) + 1;
+    int64_t last = uni_dict_get_int(state, "epoch", -1);
+    int status = 0;
+    if (last < -1 || last >= INT32_MAX)
+        status = uni_error_set(err, UNI_EFORMAT, "the checkpoint is of epoch %lld: it is damaged",
+                               (long long)last);
+    else
+        *epoch = (int)last + 1;
     uni_dict_remove(state, "epoch");
-    int status = uni_model_set_state(model, state, err);
+    if (status == 0)
+        status = uni_model_set_state(model, state, err);
     const uni_value *fit = uni_dict_get(state, "fit"); /* not there: a loop of the user's own */
     if (status == 0 && fit)
         status = uni__model_set_fit_state(model, fit, err);

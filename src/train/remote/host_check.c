@@ -61,7 +61,8 @@ static bool has_plugin(const char *file, const char *symbol, int version)
                                  .version = version,
                                  .built = "src/comm",
                                  .purpose = "",
-                                 .packages = "" };
+                                 .packages = "",
+                                 .settings = UNI__UCX_SETTINGS };
     const void *table = NULL;
     return uni__plugin_open(&table, &plugin, NULL) == 0;
 }

@@ -26,6 +26,7 @@
 #include <fcntl.h>
 
 #include "base/text.h"
+#include "group/keyring.h"
 #include "train/remote/host_internal.h"
 
 #define ORDER_MAX 8192
@@ -143,7 +144,7 @@ static bool start(connection *self, const char *program, const char *command)
         prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() == parent && dup2(in[0], 0) >= 0 && dup2(out[1], 1) >= 0 &&
             dup2(out[1], 2) >= 0)
-            execl(program, program, "-T", "-x", "-o", "BatchMode=yes", "-o",
+            execl(program, program, "-T", "-x", "-a", "-o", "BatchMode=yes", "-o",
                   "ClearAllForwardings=yes", self->host->name, command, (char *)NULL);
         fprintf(stderr, "cannot execute %s: %s\n", program, strerror(errno));
         _exit(126);
@@ -158,9 +159,9 @@ static bool start(connection *self, const char *program, const char *command)
 /* Its own rank and no other: a host cannot speak for another one. */
 static bool is_own_announcement(const connection *self)
 {
-    unsigned rank;
-    return sscanf(self->line, ANNOUNCEMENT " %*[0-9a-f] %*u %u", &rank) == 1 &&
-           rank == (unsigned)self->first_rank;
+    uni__announcement it;
+    size_t length = uni__announcement_read(self->line, &it);
+    return length > 0 && !self->line[length] && it.rank == (uint32_t)self->first_rank;
 }
 
 static void take_line(connection *self)

@@ -1,13 +1,20 @@
-"""resumable: a tf.data pipeline whose place in the epoch is kept with every report's checkpoint."""
+"""resumable: a tf.data pipeline whose place in the epoch is kept with every report's checkpoint.
+
+TensorFlow keeps datasets that wait in a buffer as graphs, and runs them when the iterator is restored: such a state can read and write files. So it
+carries a MAC by the user's own key, like a pickle, and without it the epoch begins anew.
+"""
 
 from __future__ import annotations
 
 import base64
 import glob
+import json
 import os
 import tempfile
+import warnings
 from typing import Any
 
+from unisono import _key
 from unisono._arguments import strict
 from unisono.train._resumable import Resumable, check_name
 
@@ -35,6 +42,17 @@ def _restore(iterator, files):
         tf.train.Checkpoint(iterator=iterator).read(os.path.join(folder, "state")).assert_existing_objects_matched()
 
 
+def _mac(files):
+    return _key.mac(b"unisono.train.tensorflow.resumable\0" + json.dumps(files, sort_keys=True).encode())
+
+
+def _is_own(state):
+    """Whether this user's key made it."""
+    import hmac
+
+    return hmac.compare_digest(_mac(state["iterator"]).hex().encode(), str(state.get("mac")).encode("utf-8", "replace"))
+
+
 class ResumableDataset(Resumable):
     """Iterates over a tf.data.Dataset."""
 
@@ -43,7 +61,17 @@ class ResumableDataset(Resumable):
         super().__init__(dataset, "tf.data", "dataset", name)
 
     def _describe(self):
-        return {} if self._iterator is None else {"iterator": _save(self._iterator)}
+        if self._iterator is None:
+            return {}
+        files = _save(self._iterator)
+        return {"iterator": files, "mac": _mac(files).hex()}
+
+    def _resume(self, state):
+        if "iterator" not in state or _is_own(state):
+            return state
+        warnings.warn("the dataset's place in epoch %d was not kept with your key (%s), and restoring it could run any code: the epoch begins anew" %
+                      (state["epoch"], _key._path()), UserWarning, stacklevel=5)
+        return {"format": state["format"], "epoch": state["epoch"], "used": 0}
 
     def _begin(self):
         state, self._going_on = self._going_on, None

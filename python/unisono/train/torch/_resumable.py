@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import array
 import base64
+import collections
+import itertools
 import random
 import sys
 import warnings
@@ -39,6 +41,13 @@ class _Generators:
         return state
 
     def set(self, state: dict[str, Any]) -> None:
+        """Of a checkpoint, which may be anybody's."""
+        try:
+            self._set(state)
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise ValueError("the random generators that the checkpoint keeps for the loader are damaged: %s" % error) from error
+
+    def _set(self, state: dict[str, Any]) -> None:
         import torch
 
         def tensor(text):
@@ -52,7 +61,15 @@ class _Generators:
         if "numpy" in state and "numpy" in sys.modules:
             kind, keys, place, has_gauss, cached = state["numpy"]
             keys = sys.modules["numpy"].frombuffer(base64.b64decode(keys), dtype="uint32")
+            # NumPy does not check it, and reads elsewhere in memory.
+            if type(place) is not int or not 0 <= place <= len(keys):
+                raise ValueError("NumPy's place %.40r" % (place,))
             sys.modules["numpy"].random.set_state((kind, keys, place, has_gauss, cached))
+
+
+def _skip(items, count):
+    """Ends with the items, however many a checkpoint says."""
+    collections.deque(itertools.islice(items, count), maxlen=0)
 
 
 class _Rest:
@@ -63,8 +80,7 @@ class _Rest:
 
     def __iter__(self):
         items = iter(self._sampler)
-        for _ in range(self._skip):
-            next(items, None)
+        _skip(items, self._skip)
         self._then()
         yield from items
 
@@ -78,8 +94,7 @@ def _without_first(loader, skip, then):
 
     if type(loader) is not DataLoader or isinstance(loader.dataset, IterableDataset):
         batches = iter(loader)
-        for _ in range(skip):
-            next(batches, None)
+        _skip(batches, skip)
         then()
         return batches
     options = {name: getattr(loader, name) for name in ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "generator")}
@@ -107,15 +122,17 @@ class ResumableLoader(Resumable):
 
     def _resume(self, state):
         mine = self._data()
+        if type(state.get("world_size")) is not int or type(state.get("now")) is not dict or (state["used"] > 0 and type(state.get("start")) is not dict):
+            raise ValueError("the state of the loader in the checkpoint is damaged: it does not say how the epoch began, and by how many workers")
         if state["world_size"] != mine["world_size"]:
             warnings.warn("the loader's place in epoch %d was kept by %d workers, and now there are %d: the epoch begins anew" %
                           (state["epoch"], state["world_size"], mine["world_size"]), UserWarning, stacklevel=5)
-            whole = state["used"] > 0 and state["used"] == state["length"]  # nothing is left of it
+            whole = state["used"] > 0 and state["used"] == state.get("length")  # nothing is left of it
             start = state["now"] if whole else state.get("start", state["now"])
             return dict(state, epoch=state["epoch"] + whole, used=0, now=start, **mine)
-        if state["length"] != mine["length"]:
-            raise ValueError("the loader has %s batches, and the one whose place was kept had %s: give it the same data and batch_size" %
-                             (mine["length"], state["length"]))
+        if state.get("length") != mine["length"]:
+            raise ValueError("the loader has %s batches, and the one whose place was kept had %.40s: give it the same data and batch_size" %
+                             (mine["length"], state.get("length")))
         return state
 
     def _sampler(self):
@@ -134,9 +151,9 @@ class ResumableLoader(Resumable):
         sampler = self._sampler()
         if state is not None and state["used"] > 0:
             self._generators.set(state["start"])
-            if sampler is not None and state["sampler_epoch"] is not None:
+            if sampler is not None and state.get("sampler_epoch") is not None:
                 sampler.set_epoch(state["sampler_epoch"])
-            self._start = state["start"], state["sampler_epoch"]
+            self._start = state["start"], state.get("sampler_epoch")
             return _without_first(self._source, state["used"], lambda: self._generators.set(state["now"]))
         if state is not None:
             self._generators.set(state["now"])
