@@ -154,7 +154,7 @@ def strict(refused: Mapping[str, Refused] | None = None, *, name: str | None = N
 
         @functools.wraps(function)
         def call(*arguments: Any, **given: Any) -> Any:
-            if not declared.issuperset(given):
+            if given and not declared.issuperset(given):
                 check(what, given, offered, refused)
                 given = {key: value for key, value in given.items() if key in declared}
             if places:

@@ -34,7 +34,7 @@ def sentence(module: str, name: str, offered: Iterable[str] | None = None) -> st
             return "%s is not offered; use %s" % (full, INSTEAD[known])
     if offered is None:
         offered = list(getattr(sys.modules.get(module), "__all__", []))
-    near = difflib.get_close_matches(name, offered, 1, 0.4)
+    near = difflib.get_close_matches(name, offered, 1, 0.6)
     return "%s is not offered%s" % (full, "; the nearest thing that is: %s.%s" % (module, near[0]) if near else "")
 
 

@@ -48,6 +48,8 @@ def make_fit(r):
                 callbacks=[make_callback(r, (data.get("validation_split") or data.get("validation_data")) and data.get("validation_freq") != 2) for _ in range(r.choice([0, 0, 1, 2]))], input=r.choice(["float32", "float64", "list", "int32"]),
                 functional=r.random() < 0.3, own=r.random() < 0.15, batches=r.choice(["fit", "fit", "fit", "train_on_batch"]), loss_weights=r.choice([None, None, [0.5], [0]]),
                 needs=["task", "loss", "samples", "batch_size", "epochs", "optimizer", "schedule", "schedule_config", "input", "hidden", "batches"], **make_optimizer_config(r))
+    if case["own"] and case["input"] == "int32" and not case["hidden"]:
+        case["input"] = "float32"  # Keras's normalising layers cut their results to the whole numbers that they were given
     if "crossentropy" in case["loss"].lower():  # pixels that nobody scaled: outputs of exactly 0 and 1
         case["scale"] = r.choice([1, 1, 255])
         # with an activation before it, a mistake that Keras warns of; without one, as it should be

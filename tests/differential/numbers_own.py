@@ -180,6 +180,8 @@ def run_own(keras, case):
     if trains and case["first"] == "train":
         train(keras, case, model, x, y, out)
     for index, training in enumerate(case.get("calls") or []):
+        if training is None and "turned" in (case["parts"] or []) and case["place"] != "model":
+            training = False  # in Keras the training=True that Turned gives its layer holds for all that follow, when the model was called without one
         out["call%d" % index] = np.asarray(model(x, training=training) if named and training is not None else model(x))
         out["weights%d" % index] = [np.asarray(each) for each in model.get_weights()]
     if trains and case["first"] != "train":

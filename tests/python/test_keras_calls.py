@@ -33,6 +33,21 @@ class Exceptions(unittest.TestCase):
         else:
             self.fail("%s swallowed the exception" % function)
 
+    def test_names_before_a_model_is_built(self):
+        self.assertEqual([keras.layers.Dense(3).name, keras.layers.BatchNormalization().name, keras.layers.Dense(3, name="Mine").name],
+                         ["dense", "batch_normalization", "Mine"])
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5), keras.layers.Dense(2)])
+        self.assertEqual(model.get_layer("dense_1").weights[0].shape, (5, 2))
+
+    def test_what_is_not_compiled_or_not_a_number_says_so(self):
+        model, x = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)]), np.ones((3, 4), "float32")
+        for name in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
+            with self.assertRaisesRegex(ValueError, "compiled first: call compile before " + name):
+                getattr(model, name)(x, x[:, :1])
+        model.compile("sgd", "mse")
+        with self.assertRaisesRegex(ValueError, r"validation_freq is a whole number of at least 1, or None; got \[1, 3\]"):
+            model.fit(x, x[:, :1], validation_data=(x, x[:, :1]), validation_freq=[1, 3])
+
     def test_whole_numbers_are_exact(self):
         """float32 has none above 2**24: integers are not computed in it."""
         ids = keras.ops.convert_to_tensor(np.array([2**24 + 1, 2**40 + 1]))

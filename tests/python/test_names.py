@@ -111,7 +111,7 @@ class Missing(unittest.TestCase):
 
         with self.assertRaisesRegex(NotImplementedError, "hosts="):
             unisono.init(address="10.0.0.1:6379")
-        with self.assertRaisesRegex(ValueError, "local, mpi, slurm"):
+        with self.assertRaisesRegex(ValueError, "local, ssh, mpi, slurm"):
             unisono.init(launcher="kubernetes")
         self.assertEqual(unisono.init(hosts={"a": 2, "b": 1})["hosts"], "a:2,b:1")
         self.assertEqual((os.environ["UNISONO_LAUNCHER"], os.environ["UNISONO_HOSTS"], unisono.is_initialized()), ("ssh", "a:2,b:1", True))

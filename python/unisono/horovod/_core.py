@@ -30,12 +30,14 @@ HARMLESS.update({
     "unisono.horovod.torch.broadcast_optimizer_state": {"model": "the state travels as a whole: no step of the model is needed to make it first"},
 })
 INSTEAD.update({
-    "unisono.horovod.elastic": "FailureConfig(max_failures=): the group starts again from its last checkpoint",
-    "unisono.horovod.ProcessSet": "the ranks of the whole run: there is one process set",
-    "unisono.horovod.run": "`unisono run -n N python script.py`, or a HorovodTrainer",
-    "unisono.horovod.torch.elastic": "FailureConfig(max_failures=): the group starts again from its last checkpoint",
-    "unisono.horovod.torch.SyncBatchNorm": "torch.nn.SyncBatchNorm in a TorchTrainer",
+    "unisono.horovod%s.%s" % (kind, name): why for kind in ("", ".torch", ".keras", ".tensorflow") for name, why in (
+        ("elastic", "FailureConfig(max_failures=): the group starts again from its last checkpoint"),
+        ("ProcessSet", "the ranks of the whole run: there is one process set"),
+        ("add_process_set", "the ranks of the whole run: there is one process set"),
+        ("start_timeline", "the reports and logs of the run (`unisono show`, `unisono logs`): there is no timeline"),
+        ("run", "`unisono run -n N python script.py`, or a HorovodTrainer"))
 })
+INSTEAD["unisono.horovod.torch.SyncBatchNorm"] = "torch.nn.SyncBatchNorm in a TorchTrainer"
 
 # Kinds of calls. 0: this rank has joined and calls nothing itself.
 REDUCE, GATHER, BROADCAST, ALL_TO_ALL, SCATTER, BARRIER, STEP = range(1, 8)

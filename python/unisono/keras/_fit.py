@@ -137,8 +137,7 @@ class Trains:
                        validation_batch_size=_count("validation_batch_size", validation_batch_size), validation_freq=_count("validation_freq", validation_freq),
                        replicas=replicas, threads=threads,
                        seed=0 if chosen is None else int(chosen) or _engine.SEED_ZERO, class_weight=_class_weight(class_weight), verbose=verbose if verbose and _is_own_stdout() else 0)
-        if self._optimizer is None:
-            raise ValueError("the model must be compiled first (call compile) before fit")
+        self._check_compiled("fit")
         history = callbacks_module.History()
         history.set_params(params)
         history.set_model(self)
@@ -180,6 +179,7 @@ class Trains:
         self._check_steps("evaluate", "test_step", "make_test_function")
         verbose = 0 if verbose == "auto" and not _is_own_stdout() else 1 if verbose == "auto" else int(verbose)
         self._ensure(x)
+        self._check_compiled("evaluate")
         options = self._data_options(x, y, sample_weight)
         options.update(batch_size=_count("batch_size", batch_size), steps_per_epoch=_count("steps", steps), verbose=verbose if _is_own_stdout() else 0,
                        callbacks=self._callbacks(callbacks, 0, {}))
@@ -230,6 +230,7 @@ class Trains:
     def _on_batch(self, which, x, y, sample_weight, return_dict):
         self._check_steps(which, "train_step" if which == "train_on_batch" else "test_step")
         self._ensure(x)
+        self._check_compiled(which)
         raw = self._native()
         raw.reset_metrics()
         logs = getattr(raw, which)(self._data_options(x, y, sample_weight))
@@ -243,6 +244,10 @@ class Trains:
     def reset_metrics(self) -> None:
         """Begins the metrics anew."""
         self._native().reset_metrics()
+
+    def _check_compiled(self, function: str) -> None:
+        if self._optimizer is None:
+            raise ValueError("the model must be compiled first: call compile before %s" % function)
 
     def _check_steps(self, function: str, *steps: str) -> None:
         """What a subclass overrides or has, and Keras's function of this name would use, is not overlooked."""
@@ -259,7 +264,7 @@ def _count(name, value):
     """How many; 0 for the engine is what None is here."""
     if value is None:
         return 0
-    if isinstance(value, bool) or int(value) != value or value < 1:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or int(value) != value or value < 1:
         raise ValueError("%s is a whole number of at least 1, or None; got %r" % (name, value))
     return int(value)
 

@@ -226,7 +226,10 @@ class Layer(Own):
     @property
     def name(self) -> str:
         """Its name in the model."""
-        return self._native().name or self._config.get("name") or snake_case(self._class or type(self).__name__)
+        raw = self._native()
+        if raw.built or raw.taken or "name" in self._config:
+            return raw.name
+        return snake_case(self._class or type(self).__name__)  # until a model numbers it
 
     @property
     def trainable(self) -> bool:

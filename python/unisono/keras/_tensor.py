@@ -191,6 +191,8 @@ WHOLE = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "pow": np.power,
 
 def whole(*values: Any) -> Any:
     """The values for NumPy if they are integers throughout (a number of Python's beside them takes their type); else None."""
+    if type(values[0]) is Tensor and values[0]._t.dtype == "float32":  # nearly always
+        return None
     out, found = [], False
     for value in values:
         if isinstance(value, (Variable, float)):
@@ -213,8 +215,8 @@ def whole(*values: Any) -> Any:
 
 def binary(kind: str, a: Any, b: Any) -> Tensor:
     """a kind b, element by element."""
-    integers = whole(a, b) if kind in WHOLE else None
-    if integers is not None:
+    integers = whole(a, b)
+    if integers is not None and kind in WHOLE:
         return Tensor.of(WHOLE[kind](*integers))
     a, b = raw_of(a), raw_of(b)
     return Tensor(tape_for().binary(kind, a, b))
@@ -222,8 +224,8 @@ def binary(kind: str, a: Any, b: Any) -> Tensor:
 
 def unary(kind: str, a: Any) -> Tensor:
     """kind of every element."""
-    integers = whole(a) if kind in WHOLE else None
-    if integers is not None:
+    integers = whole(a)
+    if integers is not None and kind in WHOLE:
         return Tensor.of(WHOLE[kind](*integers))
     a = raw_of(a)
     return Tensor(tape_for().unary(kind, a))
@@ -257,7 +259,9 @@ def _operator(function, swap=False):
 
 
 def _binary(kind, swap=False):
-    return _operator(lambda a, b: binary(kind, a, b), swap)
+    def operate(self, other):
+        return binary(kind, other, self) if swap else binary(kind, self, other)
+    return operate
 
 
 def _compare(kind):

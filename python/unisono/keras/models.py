@@ -485,6 +485,12 @@ class Sequential(Model):
             self._made()
         return self._raw
 
+    def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
+        """A layer by its name or place."""
+        if name is not None and self._raw is None and self._host is None and isinstance((self._with_input() or [None])[0], InputLayer):
+            self._native()  # numbers the layers
+        return super().get_layer(name, index)
+
     @property
     def layers(self) -> list:
         """Its layers, without the input."""

@@ -24,10 +24,12 @@ __all__ = ["Checkpoint", "CheckpointConfig", "ExperimentAnalysis", "FailureConfi
 
 
 def __getattr__(name):
-    if name in ("integration", "logger", "schedulers", "search", "stopper"):  # tune.schedulers.ASHAScheduler, as in Ray
-        import importlib
+    if name in ("schedulers", "search", "stopper"):  # tune.schedulers.ASHAScheduler, as in Ray
+        import unisono.tune.schedulers
+        import unisono.tune.search
+        import unisono.tune.stopper
 
-        return importlib.import_module("unisono.tune." + name)
+        return {"schedulers": unisono.tune.schedulers, "search": unisono.tune.search, "stopper": unisono.tune.stopper}[name]
     from unisono._missing import complain
 
     return complain("unisono.tune", name)
