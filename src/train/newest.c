@@ -86,7 +86,7 @@ static bool is_ahead(uni__run *run, int rank, uint64_t now)
 {
     uni__rank *from = &run->ranks[rank];
     if (from->newest_saves > 0 || from->uneven || from->iteration <= run->ranks[0].iteration ||
-        !is_at_work(&run->ranks[0]))
+        uni__run_is_member(run, rank) || !is_at_work(&run->ranks[0]))
         return false;
     if (now < from->newest_until_ns)
         return true;
