@@ -42,9 +42,10 @@ extern "C" {
 
 /* ---- main ---- */
 
-/* Runs in every worker. *result (may stay NULL) is returned to the driver by rank. A negative
- * return with err set is the error of the train function; *result then describes the failure
- * (uni_result_info.failure) and is dropped if it needs more than UNI_FAILURE_MAX bytes. */
+/* Runs in every worker. *result (may stay NULL) is returned to the driver by rank. 0 is success. A
+ * negative return with err set is the error of the train function, a positive one is an error, too;
+ * *result then describes the failure (uni_result_info.failure) and is dropped if it needs more than
+ * UNI_FAILURE_MAX bytes. */
 #define UNI_FAILURE_MAX (256 << 10)
 typedef int (*uni_train_function)(uni_session *session, uni_value **result, uni_error *err);
 

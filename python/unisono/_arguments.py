@@ -177,17 +177,20 @@ def strict_class(refused: Mapping[str, Refused] | None = None, *, also: Iterable
     their own stay as they are. Stands above @dataclass."""
 
     def wrap(cls: _Class) -> _Class:
-        prefix = public_name(cls)
+        prefix, aliases = public_name(cls), {}  # two names of one function stay one
         for key, value in list(vars(cls).items()):
             function = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
             if not hasattr(function, "__code__") or (key.startswith("_") and key != "__init__") or hasattr(function, "__refused__"):
                 continue
-            if key == "__init__":
+            if function in aliases:
+                made = aliases[function]
+            elif key == "__init__":
                 made = strict(refused, name=prefix, also=also)(function)
             elif _declared(function)[1]:
                 continue
             else:
                 made = strict((methods or {}).get(key), name="%s.%s" % (prefix, key))(function)
+            aliases[function] = made
             setattr(cls, key, type(value)(made) if isinstance(value, (classmethod, staticmethod)) else made)
         return cls
 

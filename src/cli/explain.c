@@ -261,6 +261,8 @@ static void print_headline(const cli_terminal *terminal, const uni_run *run)
 static bool is_plain(const uni_value *cause)
 {
     const char *name = uni_dict_get_string(cause, "class", "");
+    if (strstr(uni_dict_get_string(cause, "message", ""), "--address-space"))
+        return false; /* a limit that may be the reason */
     return strcmp(name, "exit") == 0 || strcmp(name, "signal") == 0 || strcmp(name, "oom") == 0 ||
            strcmp(name, "preempted") == 0;
 }

@@ -78,6 +78,8 @@ static int add_metric(uni_value *metrics, uni_value *nonfinite, const char *word
     if ((size_t)(equals - word) >= sizeof name)
         return uni_error_set(err, UNI_EINVAL, "metric name too long: at most 255 bytes");
     snprintf(name, sizeof name, "%.*s", (int)(equals - word), word);
+    if (uni_dict_get(metrics, name))
+        return uni_error_set(err, UNI_EINVAL, "%s is given twice", name);
     const char *special = nonfinite_name(equals + 1);
     int status = special ? uni_dict_take(nonfinite, name, uni_value_string(special)) : 0;
     if (status == 0)

@@ -85,6 +85,12 @@ class Runs(Base):
         self.run_script('echo \'{"metrics": {"loss": 2.5}}\' > /dev/fd/$UNISONO_REPORT_FD', workers=1)
         self.assertEqual(self.about()["last_reports"][0]["metrics"]["loss"], 2.5)
 
+    def test_a_misspelled_key_of_a_line_is_told(self):
+        done = self.run_script('echo \'{"metrics": {"loss": 1}, "checkpont": "x"}\' > /dev/fd/$UNISONO_REPORT_FD; $U report a=1 a=2 || echo refused', workers=1)
+        self.assertIn('is left out (said once): unknown key "checkpont" in a report line', done.stderr)
+        self.assertIn("a is given twice", done.stdout)
+        self.assertIn("refused", done.stdout)
+
     def test_nan_survives(self):
         self.run_script("$U report loss=nan", workers=1)
         self.assertIn("NaN", self.call("show", "test").stdout)
@@ -291,6 +297,11 @@ class Checkpoints(Base):
         own = subprocess.run("ulimit -v", shell=True, text=True, capture_output=True, check=True).stdout.strip()
         self.assertIn("│ %s\n" % own, self.run_script("ulimit -v", "--memory", "1G", workers=1).stdout.replace("|", "│"))
         self.assertIn("│ 2097152\n", self.run_script("ulimit -v", "--address-space", "2G", workers=1).stdout.replace("|", "│"))
+        for script, code in (("exit 3", 3), ("kill -ABRT $$", 134)):  # libraries that cannot be loaded, new and malloc
+            done = self.run_script(script, "--address-space", "2G", "-f", "0", code=code, workers=1)
+            self.assertIn("its address space is limited to 2.0 GiB (address_space_limit, --address-space)", " ".join(done.stderr.split()))
+            self.assertIn("limited to 2.0 GiB", " ".join(self.call("why").stdout.split()))
+            self.assertNotIn("limited", self.run_script(script, "-f", "0", code=code, workers=1).stderr)
         done = self.run_script("true", "--memory", "900T", code=125)
         self.assertIn("reserve less with memory_per_worker (--memory)", done.stderr)
 

@@ -42,7 +42,9 @@ const char *uni__budget_verdict(const uni__budget *budget, const uni_trainer_opt
 {
     int most = rules->max_failures == UNI_NO_RETRIES ? 0 : rules->max_failures;
     const uni__cause *before = &budget->before;
-    if (budget->no_retry || (is_error(budget, cause) && rules->no_retry_errors))
+    if (budget->no_retry)
+        return budget->why;
+    if (is_error(budget, cause) && rules->no_retry_errors)
         return "";
     if (cause->kind == UNI__CAUSE_EXIT && cause->exit_code == UNI_EXIT_USAGE)
         return " (a usage error, so it is not started again)";

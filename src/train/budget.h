@@ -20,6 +20,7 @@ typedef struct uni__budget {
     int quick_failures; /* in a row, without progress */
     bool programs; /* workers tell of errors by their exit code, not by a message */
     bool no_retry; /* another start would end in the same way */
+    char why[400]; /* the end of a sentence: what came after the cause; or empty */
     uni__cause before; /* of the failure before the last one */
     uni__progress at_start; /* of the present attempt */
 } uni__budget;

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -74,6 +75,9 @@ static void some_failures_are_final(void **state)
     assert_null(uni__budget_verdict(&budget, &rules, &killed, &somewhere, true, NULL, 0));
     assert_string_equal(ask(&budget, 9, &plain, &nowhere, true), "again");
     budget.no_retry = true;
+    snprintf(budget.why, sizeof budget.why, " (not started again: no score)");
+    assert_string_equal(ask(&budget, 9, &plain, &somewhere, true), budget.why);
+    budget.why[0] = '\0';
     assert_string_equal(ask(&budget, 9, &plain, &somewhere, true), "");
 }
 

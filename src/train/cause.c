@@ -108,6 +108,19 @@ void uni__cause_of_exit(uni__cause *cause, int rank, const uni__exit *how, bool 
     }
 }
 
+void uni__cause_name_limit(uni__cause *cause, double address_space)
+{
+    bool own = (cause->kind == UNI__CAUSE_EXIT && cause->exit_code > 0) ||
+               (cause->kind == UNI__CAUSE_SIGNAL &&
+                (cause->signal == SIGABRT || cause->signal == SIGSEGV || cause->signal == SIGBUS));
+    size_t used = strlen(cause->message);
+    if (own && address_space > 0)
+        snprintf(cause->message + used, sizeof cause->message - used,
+                 "; its address space is limited to %.1f GiB (address_space_limit, "
+                 "--address-space), and allocations and libraries beyond that fail",
+                 address_space / (1024.0 * 1024 * 1024));
+}
+
 uni_value *uni__cause_to_value(const uni__cause *cause)
 {
     if (cause->kind == UNI__CAUSE_NONE)

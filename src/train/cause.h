@@ -50,6 +50,8 @@ int uni__cause_exit_code(const uni__cause *cause);
 /* A death, from how the process ended. We did not ask for it. */
 void uni__cause_of_exit(uni__cause *cause, int rank, const uni__exit *how, bool runs_functions,
                         bool had_returned);
+/* A death that RLIMIT_AS may have caused: the message names the limit, if there is one. */
+void uni__cause_name_limit(uni__cause *cause, double address_space);
 uni_value *uni__cause_to_value(const uni__cause *cause);
 void uni__cause_clear(uni__cause *cause);
 

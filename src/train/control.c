@@ -252,8 +252,11 @@ void uni__run_fatal(uni__run *run, uni__cause_class kind, const uni_error *error
         finish(run, "failed", error->code, "%s", error->message);
         return;
     }
-    if (run->state == UNI__RUN_FAILING || run->state == UNI__RUN_SETTLING)
+    if (run->state == UNI__RUN_FAILING || run->state == UNI__RUN_SETTLING) {
         uni__run_tell(run, UNI_EVENT_WARNING, -1, "while the attempt ended: %s", error->message);
+        snprintf(run->budget.why, sizeof run->budget.why, " (not started again: %.350s)",
+                 error->message);
+    }
     uni__run_fail(run, &cause);
 }
 
@@ -481,6 +484,20 @@ void uni__run_begin(void *argument)
 
 /* ---- ranks that end well ---- */
 
+void uni__run_look_done(uni__run *run)
+{
+    if (run->state != UNI__RUN_RUNNING)
+        return;
+    for (int i = 0; i < run->num_workers; i++)
+        if (!run->ranks[i].done && !run->ranks[i].away)
+            return;
+    uni__resize_end(run);
+    run->state = UNI__RUN_FINISHING;
+    if (run->attempt.start.pinned)
+        uni__persist_unpin(run->persist);
+    uni__persist_flush(run->persist);
+}
+
 void uni__run_rank_done(uni__run *run, int rank)
 {
     uni_error err = { 0 };
@@ -500,12 +517,5 @@ void uni__run_rank_done(uni__run *run, int rank)
         return;
     if (rank == 0)
         uni__members_chief_done(run);
-    for (int i = 0; i < run->num_workers; i++)
-        if (!run->ranks[i].done && !run->ranks[i].away)
-            return;
-    uni__resize_end(run);
-    run->state = UNI__RUN_FINISHING;
-    if (run->attempt.start.pinned)
-        uni__persist_unpin(run->persist);
-    uni__persist_flush(run->persist);
+    uni__run_look_done(run);
 }

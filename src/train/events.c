@@ -122,6 +122,7 @@ static void on_exited(void *context, int rank, const uni__exit *how)
     }
     uni__cause cause = { 0 };
     uni__cause_of_exit(&cause, rank, how, !run->request.program, false);
+    uni__cause_name_limit(&cause, trainer->options.address_space_limit);
     if (gone->disk_full && how->exit_code > 0) {
         cause.kind = UNI__CAUSE_DISK_FULL;
         snprintf(cause.message, sizeof cause.message,

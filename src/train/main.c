@@ -42,9 +42,17 @@ static void on_sigterm(int number)
 static int call_by_name(void *context, uni_session *session, const char *name, uni_value **result,
                         uni_error *err)
 {
-    for (const uni_function *at = context; at && at->name; at++)
-        if (strcmp(at->name, name) == 0)
-            return at->call(session, result, err);
+    for (const uni_function *at = context; at && at->name; at++) {
+        if (strcmp(at->name, name) != 0)
+            continue;
+        int status = at->call(session, result, err);
+        /* As an exit code it would be a failure. */
+        return status > 0 ? uni_error_set(err, UNI_EINVAL,
+                                          "the train function returned %d: return 0, or a negative "
+                                          "uni_status after an error",
+                                          status)
+                          : status;
+    }
     return uni_error_set(err, UNI_ENOTFOUND, "this program has no train function \"%s\"", name);
 }
 

@@ -123,6 +123,21 @@ static void remove_member(uni__run *run, int rank)
         uni__persist_moved(run->persist, rank, 0, NULL, 0);
 }
 
+/* It said so itself. */
+static bool has_left(const uni__run *run, int rank)
+{
+    const uni__page *page = uni__group_page(run->group, rank);
+    return page && atomic_load(&page->left);
+}
+
+/* A rank that was on its way out, and is now; it may be the last that the run waited for. */
+static void let_go(uni__run *run, int rank)
+{
+    remove_member(run, rank);
+    uni__resize_tell(run, rank, "left");
+    uni__run_look_done(run);
+}
+
 static void start_beside(uni__run *run, int rank)
 {
     uni__rank *slot = &run->ranks[rank];
@@ -172,9 +187,8 @@ bool uni__resize_lost(uni__run *run, int rank, uni__cause *cause)
             lose_starting(run, rank, cause);
         return true;
     }
-    if (slot->leaving && rank != 0) { /* it was on its way out, and is now */
-        remove_member(run, rank);
-        uni__resize_tell(run, rank, "left");
+    if (slot->leaving && rank != 0) {
+        let_go(run, rank);
         return true;
     }
     if (rank == 0 || members_without(run, rank) < run->trainer->min_workers ||
@@ -201,7 +215,8 @@ bool uni__resize_lost(uni__run *run, int rank, uni__cause *cause)
 bool uni__resize_returned(uni__run *run, int rank, const char *how)
 {
     uni__rank *slot = &run->ranks[rank];
-    if (!slot->away && !slot->leaving)
+    /* At the end of fit, one that was to leave and has not ends as the others do. */
+    if (!slot->away && (!slot->leaving || (run->attempt.closed && !has_left(run, rank))))
         return false;
     uni__cause cause =
         uni__cause_new(run, UNI__CAUSE_ERROR, rank, UNI_EFUNCTION, "rank %d: %.600s", rank, how);
@@ -231,13 +246,9 @@ bool uni__resize_dismiss(uni__run *run, int rank)
 
 static void look_for_left(uni__run *run)
 {
-    for (int i = 1; i < run->num_workers; i++) {
-        const uni__page *page = uni__group_page(run->group, i);
-        if (run->ranks[i].leaving && !run->ranks[i].away && page && atomic_load(&page->left)) {
-            remove_member(run, i);
-            uni__resize_tell(run, i, "left");
-        }
-    }
+    for (int i = 1; i < run->num_workers; i++)
+        if (run->ranks[i].leaving && !run->ranks[i].away && has_left(run, i))
+            let_go(run, i);
 }
 
 /* ---- more ---- */

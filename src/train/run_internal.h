@@ -173,6 +173,8 @@ void uni__run_writer_failed(uni__run *run, const uni_error *error); /* results.j
 void uni__run_after_deaths(uni__run *run); /* all ranks are gone: again, or the end */
 void uni__run_finish_stopped(uni__run *run);
 void uni__run_rank_done(uni__run *run, int rank);
+/* When all ranks that are waited for are done, the run ends. */
+void uni__run_look_done(uni__run *run);
 void uni__run_tell(uni__run *run, uni_event_kind kind, int rank, const char *format, ...)
     UNI_PRINTF(4, 5);
 void uni__run_describe(uni__run *run, const char *status);

@@ -73,6 +73,34 @@ static int restore_nonfinite(uni_value *metrics, const uni_value *nonfinite)
     return status;
 }
 
+/* A misspelled key would be a checkpoint that is lost without a word. */
+static int check_line(const uni_value *parsed, const uni_value *given, uni_error *err)
+{
+    static const char *const known[] = { "metrics",   "checkpoint", "staged",
+                                         "nonfinite", "disk_full",  NULL };
+    const uni_value *checkpoint = uni_dict_get(parsed, "checkpoint");
+    uni_value_type type = checkpoint ? uni_value_type_of(checkpoint) : UNI_TYPE_NULL;
+    if (uni_value_type_of(parsed) != UNI_TYPE_DICT ||
+        (given && uni_value_type_of(given) != UNI_TYPE_DICT))
+        return uni_error_set(err, UNI_EFORMAT,
+                             "a report line must be a JSON object such as {\"loss\": 0.3}");
+    if (given && type != UNI_TYPE_STRING && type != UNI_TYPE_NULL)
+        return uni_error_set(err, UNI_EFORMAT,
+                             "\"checkpoint\" in a report line must be the path of a directory");
+    for (size_t i = 0; given && i < uni_dict_size(parsed); i++) {
+        const char *key = uni_dict_key_at(parsed, i);
+        const char *const *name = known;
+        while (*name && strcmp(*name, key) != 0)
+            name++;
+        if (!*name)
+            return uni_error_set(err, UNI_EFORMAT,
+                                 "unknown key \"%.100s\" in a report line with \"metrics\": "
+                                 "besides it there is \"checkpoint\"",
+                                 key);
+    }
+    return 0;
+}
+
 int uni__line_read(uni__line *out, const char *line, size_t size, uni_error *err)
 {
     uni_value *parsed = NULL;
@@ -83,11 +111,9 @@ int uni__line_read(uni__line *out, const char *line, size_t size, uni_error *err
     const uni_value *given = uni_dict_get(parsed, "metrics");
     const char *staged = uni_dict_get_string(parsed, "staged", NULL),
                *path = staged ? staged : uni_dict_get_string(parsed, "checkpoint", NULL);
-    int status = 0;
-    if (uni_value_type_of(parsed) != UNI_TYPE_DICT ||
-        (given && uni_value_type_of(given) != UNI_TYPE_DICT)) {
-        status = uni_error_set(err, UNI_EFORMAT,
-                               "a report line must be a JSON object such as {\"loss\": 0.3}");
+    int status = check_line(parsed, given, err);
+    if (status < 0) {
+        /* said */
     } else if (given && uni_dict_get_bool(parsed, "disk_full", false)) {
         out->disk_full = true;
     } else {

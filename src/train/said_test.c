@@ -141,9 +141,15 @@ static void lines(void **state)
 
 static void lines_that_are_none(void **state)
 {
-    static const char *const wrong[] = {
-        "", "[1]", "3", "\"x\"", "{", "{\"metrics\": 3}", "{\"metrics\": [], \"checkpoint\": \"d\"}"
-    };
+    static const char *const wrong[] = { "",
+                                         "[1]",
+                                         "3",
+                                         "\"x\"",
+                                         "{",
+                                         "{\"metrics\": 3}",
+                                         "{\"metrics\": [], \"checkpoint\": \"d\"}",
+                                         "{\"metrics\": {}, \"checkpont\": \"d\"}",
+                                         "{\"metrics\": {}, \"checkpoint\": 3}" };
     uni__line line;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_true(read_line(&line, wrong[i]) < 0);

@@ -31,9 +31,9 @@
 
 /* ---- snapshot buffers ---- */
 
-/* Makes slot's buffer at least `size` large, faulted in, and known to the controller. With
- * snapshot_lock held. */
-static int grow_snapshot(uni_session *session, int slot, size_t size, uni_error *err)
+/* Makes slot's buffer at least `size` large, faulted in, and known to the controller; keep: with
+ * what is in it, which may be the newest dictionary (load_own). With snapshot_lock held. */
+static int grow_snapshot(uni_session *session, int slot, size_t size, bool keep, uni_error *err)
 {
     uni__snapshot *buffer = &session->snapshots[slot];
     if (buffer->size >= size)
@@ -62,6 +62,8 @@ static int grow_snapshot(uni_session *session, int slot, size_t size, uni_error 
         munmap(memory, room);
         return status;
     }
+    if (buffer->memory && keep)
+        memcpy(memory, buffer->memory, buffer->size);
     if (buffer->memory)
         munmap(buffer->memory, buffer->size);
     buffer->memory = memory;
@@ -74,7 +76,7 @@ void uni__session_prefault(uni_session *session)
     size_t size = atomic_exchange(&session->prefault, 0);
     pthread_mutex_lock(&session->snapshot_lock);
     if (atomic_load(&session->page->slot_free[1]))
-        (void)grow_snapshot(session, 1, size,
+        (void)grow_snapshot(session, 1, size, true,
                             NULL); /* it is tried again, with an error, when it is needed */
     pthread_mutex_unlock(&session->snapshot_lock);
 }
@@ -158,17 +160,18 @@ static int take_dict(uni_session *session, const uni_value *dict, int64_t iterat
     int slot = atomic_load(&page->slot_free[0]) ? 0 : 1;
     UNI_TRY(uni__session_wait(session, &page->slot_free[slot], 0, err));
     pthread_mutex_lock(&session->snapshot_lock);
-    int status = grow_snapshot(session, slot, size, err);
-    pthread_mutex_unlock(&session->snapshot_lock);
+    int status = grow_snapshot(session, slot, size, false, err);
+    bool wanting = session->snapshots[1].size < size;
     if (status == 0)
-        status = uni__dict_encode(dict, session->snapshots[slot].memory, size, err);
-    if (status < 0)
-        return status;
-    atomic_store(&page->slot_free[slot], 0);
-    status = say_checkpoint(session, iteration, kind, NULL, slot, size, err);
+        atomic_store(&page->slot_free[slot], 0); /* the heart leaves it alone from now on */
+    pthread_mutex_unlock(&session->snapshot_lock);
+    UNI_TRY(status);
+    status = uni__dict_encode(dict, session->snapshots[slot].memory, size, err);
+    if (status == 0)
+        status = say_checkpoint(session, iteration, kind, NULL, slot, size, err);
     if (status < 0)
         atomic_store(&page->slot_free[slot], 1);
-    else if (session->snapshots[1].size < size)
+    else if (wanting)
         atomic_store(&session->prefault, size);
     return status;
 }

@@ -93,6 +93,7 @@ struct uni_session {
     bool heart_runs;
     _Atomic uint32_t heart_stop;
     pthread_mutex_t snapshot_lock;
+    pthread_mutex_t send_lock; /* the heart passes buffers while the train function sends mail */
     uni__snapshot snapshots[UNI__SNAPSHOT_SLOTS];
     _Atomic size_t prefault; /* size that the heart should make the second buffer, or 0 */
 };
@@ -121,6 +122,9 @@ void uni__session_ring_bell(uni_session *session);
 bool uni__session_controller_gone(uni_session *session);
 void uni__session_warn_alone(uni_session *session, unsigned kind, const char *call);
 /* A descriptor to the controller. */
+/* On the channel, from any thread; fd -1: none. */
+int uni__session_send_frame(uni_session *session, int type, const void *payload, size_t size,
+                            int fd, uni_error *err) UNI_MUST_USE;
 int uni__session_pass(uni_session *session, int number, int fd, uni_error *err) UNI_MUST_USE;
 
 /* session_peers.c: small messages between ranks, carried by the controller. Not for the step: for

@@ -14,7 +14,6 @@
 #include "base/clock.h"
 #include "train/session_internal.h"
 
-#define SEND_TIMEOUT_MS 5000
 #define KEY_MAX UNI__SESSION_KEY_SIZE
 #define ANYONE (-1)
 
@@ -43,8 +42,8 @@ int uni__session_mail(uni_session *session, int to, const char *key, const void 
     memcpy(frame, &header, sizeof header);
     if (size > 0)
         memcpy(frame + sizeof header, data, size);
-    int status = uni__wire_send(&session->wire, UNI__PASSES_TO_PEER, frame, sizeof header + size,
-                                &fd, fd >= 0, SEND_TIMEOUT_MS, err);
+    int status =
+        uni__session_send_frame(session, UNI__PASSES_TO_PEER, frame, sizeof header + size, fd, err);
     free(frame);
     return status;
 }

@@ -91,11 +91,20 @@ int uni__session_say(uni_session *session, int type, const void *data, size_t si
     return 0;
 }
 
+int uni__session_send_frame(uni_session *session, int type, const void *payload, size_t size,
+                            int fd, uni_error *err)
+{
+    pthread_mutex_lock(&session->send_lock);
+    int status =
+        uni__wire_send(&session->wire, type, payload, size, &fd, fd >= 0, SEND_TIMEOUT_MS, err);
+    pthread_mutex_unlock(&session->send_lock);
+    return status;
+}
+
 int uni__session_pass(uni_session *session, int number, int fd, uni_error *err)
 {
     static const uint8_t empty_map[1] = { 0x80 };
-    return uni__wire_send(&session->wire, number, empty_map, sizeof empty_map, &fd, 1,
-                          SEND_TIMEOUT_MS, err);
+    return uni__session_send_frame(session, number, empty_map, sizeof empty_map, fd, err);
 }
 
 void uni__session_warn_alone(uni_session *session, unsigned kind, const char *call)

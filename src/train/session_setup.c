@@ -56,6 +56,7 @@ static int new_session(uni_session **out, uni_error *err)
     if (!session)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a session");
     pthread_mutex_init(&session->snapshot_lock, NULL);
+    pthread_mutex_init(&session->send_lock, NULL);
     session->wire.fd = session->event_fd = session->resume_fd = -1;
     session->size = session->local_size = session->attempt = 1;
     snprintf(session->role, sizeof session->role, "worker");
@@ -338,5 +339,6 @@ void uni__session_free(uni_session *session)
     free(session->log);
     free(session->locals);
     pthread_mutex_destroy(&session->snapshot_lock);
+    pthread_mutex_destroy(&session->send_lock);
     free(session);
 }

@@ -572,6 +572,14 @@ static void grow_at_the_end(trial *t)
     usleep(200000);
 }
 
+/* Those that are to leave come to the end as the others do, and one of them last. */
+static void shrink_at_the_end(trial *t)
+{
+    hold_ends(t, MOST);
+    scale_to(t, 1);
+    usleep(50000);
+}
+
 static void ended(uni_program *program)
 {
     const uni_trainer_options fixed = { .num_workers = MOST, .max_failures = -1 };
@@ -581,6 +589,9 @@ static void ended(uni_program *program)
     resized(program, (trial){ .optimizer = "adam", .options = least, .disturb = kill_at_the_end });
     resized(program,
             (trial){ .optimizer = "adam", .options = one_to_four, .disturb = grow_at_the_end });
+    least.min_workers = 1;
+    resized(program,
+            (trial){ .optimizer = "adam", .options = least, .disturb = shrink_at_the_end });
 }
 
 /* ---- bad input ---- */

@@ -156,7 +156,7 @@ typedef struct trial {
     shared *all;
     char path[300], csv[300];
     uint64_t random;
-    uni_trainer *trainer;
+    _Atomic(uni_trainer *) trainer; /* another thread stops it */
     int batch; /* 0: as always */
     const char *function; /* NULL: train */
     bool by_signals; /* two SIGTERMs, as a scheduler sends them */

@@ -12,6 +12,17 @@ from data_files import InDirectory
 from unisono import data
 
 
+class Methods(unittest.TestCase):
+    def test_a_misspelled_argument_names_the_nearest(self):
+        rows = data.range(3)
+        for call, near in ((lambda: rows.limit(limt=2), "limit"), (lambda: rows.split(2, equl=True), "equal"), (lambda: rows.zip(othr=rows), "other"),
+                           (lambda: rows.window(blocks_per_windw=2), "blocks_per_window"), (lambda: rows.train_test_split(0.5, shufle=True), "shuffle"),
+                           (lambda: rows.iter_batches(batch_sise=2), "batch_size"), (lambda: rows.take(limt=1), "limit"),
+                           (lambda: rows.repeat(2).iter_epochs(max_epoc=1), "max_epoch")):
+            with self.assertRaisesRegex(TypeError, r"unexpected keyword argument.*; did you mean '%s'\?" % near):
+                call()
+
+
 class Refused(unittest.TestCase):
     def refuse(self, cases):
         for call, kind, message in cases:

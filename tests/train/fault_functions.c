@@ -216,12 +216,16 @@ static int chief_reports(uni_session *session, uni_value **result, uni_error *er
     return 0;
 }
 
-const uni_function functions[] = { { "trouble", epochs_with_trouble },
-                                   { "until_stopped", until_stopped },
-                                   { "deaf", deaf },
-                                   { "with_children", with_children },
-                                   { "flood", flood },
-                                   { "leaves_early", leaves_early },
-                                   { "member_saves", member_saves },
-                                   { "chief_reports", chief_reports },
-                                   { NULL, NULL } };
+/* As main would. */
+static int returns_one(uni_session *session, uni_value **result, uni_error *err)
+{
+    return 1;
+}
+
+const uni_function functions[] = {
+    { "returns_one", returns_one },     { "trouble", epochs_with_trouble },
+    { "until_stopped", until_stopped }, { "deaf", deaf },
+    { "with_children", with_children }, { "flood", flood },
+    { "leaves_early", leaves_early },   { "member_saves", member_saves },
+    { "chief_reports", chief_reports }, { NULL, NULL }
+};

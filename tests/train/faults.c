@@ -92,6 +92,14 @@ static void budget_ends(uni_program *program)
 {
     uni_error err = { 0 };
     uni_result *result = NULL;
+    uni_trainer *once = scenario_trainer(
+        program, (uni_trainer_options){ .num_workers = 2, .max_failures = UNI_NO_RETRIES });
+    CHECK(uni_trainer_fit(&result, once, &(uni_run_options){ .function = "returns_one" }, &err) ==
+          UNI_EFUNCTION);
+    CHECK_CONTAINS(err.message, "the train function returned 1: return 0, or a negative");
+    uni_result_free(result);
+    uni_trainer_free(once);
+    result = NULL;
     uni_value *config =
         scenario_config("signal", (double)SIGKILL, "attempts", 100.0, "settle_ms", 10.0, NULL);
     uni_trainer *trainer =

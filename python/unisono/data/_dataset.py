@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
+from unisono._arguments import strict_class
 from unisono._unisono import Error
 from unisono.data import _recipe
 from unisono.data._asking import Asking
@@ -353,3 +354,8 @@ def shard_of(dataset: Any, rank: int, world_size: int, equal: bool = False) -> A
 
 
 DataIterator = Dataset  # what a worker gets: a Dataset that is one shard
+
+
+strict_class()(Dataset)
+strict_class()(Iterating)
+strict_class()(Asking)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator
 
+from unisono._arguments import strict_class
 from unisono.data._cursor import Cursor
 from unisono.data._dataset import Dataset, check_split
 from unisono.data._iterating import Batches
@@ -233,3 +234,6 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
 
     def __repr__(self) -> str:
         return "DatasetPipeline(%r, epochs=%s)" % (self._dataset, "endless" if self._times is None else self._times)
+
+
+strict_class()(DatasetPipeline)

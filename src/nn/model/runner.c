@@ -186,8 +186,8 @@ static int update_together(uni__runner *runner, uni__share *share)
                            .parts = runner->buffers,
                            .num_parts = runner->count };
     return uni__update_on_team(&update, runner->team, share->index, runner->count,
-                               uni__optimizer_clips_by_norm(update.optimizer), samples_of(runner),
-                               NULL, NULL, &share->error);
+                               runner->clips_by_norm, samples_of(runner), NULL, NULL,
+                               &share->error);
 }
 
 static void member_job(void *context, int member)
@@ -412,6 +412,8 @@ int uni__runner_run(uni__runner *runner, const uni__job *job, uni_error *err)
     runner->job = job;
     runner->active = job->batch->size >= runner->count ? runner->count : 1;
     runner->update = training && runner->pending + 1 >= runner->model->compiled->accumulation;
+    runner->clips_by_norm =
+        runner->update && uni__optimizer_clips_by_norm(runner->model->compiled->optimizer);
     runner->stopping = runner->pausing = false;
     weigh(runner);
     int status = training ? train(runner, job, err) : run_pass(runner, job, err);

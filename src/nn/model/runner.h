@@ -75,6 +75,7 @@ struct uni__runner {
      * first one, and the factor for this batch's gradient. */
     double reference, factor;
     bool update; /* this batch completes an update */
+    bool clips_by_norm; /* its gradients; the first update builds the optimizer meanwhile */
     bool stopping, pausing; /* some process wants to */
     float *states_before; /* moving averages before the step, for one that is repeated */
     uint64_t phases[UNI__PHASES]; /* nanoseconds of the last batch; input is fit's */
