@@ -326,6 +326,12 @@ static PyObject *tape_training(PyObject *object, void *unused)
     return PyBool_FromLong(uni__tape_step(((engine_tape *)object)->raw)->training);
 }
 
+static PyObject *tape_shared(PyObject *object, void *unused)
+{
+    const uni_step *step = uni__tape_step(((engine_tape *)object)->raw);
+    return PyBool_FromLong(step->sync || step->keep_state);
+}
+
 static PyMethodDef tape_methods[] = {
     { "begin", tape_begin, METH_VARARGS, NULL },
     { "release", tape_release, METH_NOARGS, "its tensors get numbers of their own" },
@@ -337,6 +343,7 @@ static PyMethodDef tape_methods[] = {
 static PyGetSetDef tape_getters[] = {
     { "threads", tape_threads, NULL, NULL, NULL },
     { "training", tape_training, NULL, "of the step", NULL },
+    { "shared", tape_shared, NULL, "whether other replicas run the same step", NULL },
     { "gradients", tape_gradients, NULL, "the buffer of the step, or None", NULL },
     { NULL, NULL, NULL, NULL, NULL },
 };

@@ -137,6 +137,26 @@ class Layers(Base):
         model.fit(X, Y, batch_size=len(X), epochs=3, verbose=0)
         self.assertEqual(inside.calls.numpy(), 3)
 
+    def test_replicas_do_not_each_assign(self):
+        """Two replicas would count twice, and average parts of the batch: refused, as in TensorFlow."""
+        class Counts(keras.layers.Layer):
+            def build(self, shape):
+                self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False, name="calls")
+
+            def call(self, x):
+                self.calls.assign_add(1.0)
+                return x
+
+        for replicas in (1, 2):
+            model = keras.Sequential([keras.Input((8,)), Counts(), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+            if replicas == 1:
+                model.fit(X, Y, batch_size=len(X), epochs=2, verbose=0, replicas=replicas)
+                self.assertEqual(model.layers[0].calls.numpy(), 2)
+            else:
+                with self.assertRaisesRegex(NotImplementedError, "assign.. to calls in call"):
+                    model.fit(X, Y, batch_size=len(X), epochs=2, verbose=0, replicas=replicas)
+
     def test_layers_that_were_built_before(self):
         """In the build() of the layer around them, or called alone: they are part of the model, and are trained."""
         class Built(keras.layers.Layer):

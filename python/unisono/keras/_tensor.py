@@ -518,18 +518,28 @@ class Variable(_Operators):
         value = np.asarray(value)
         if value.shape != self.shape:
             raise ValueError("the shape %s cannot be assigned to %s of shape %s" % (value.shape, safe_text(self.name), self.shape))
+        self._check_alone()
         self.view()[...] = value
         return self
 
     def assign_add(self, value: Any) -> Any:
         """Adds to its numbers."""
+        self._check_alone()
         self.view()[...] += np.asarray(value)
         return self
 
     def assign_sub(self, value: Any) -> Any:
         """Subtracts from its numbers."""
+        self._check_alone()
         self.view()[...] -= np.asarray(value)
         return self
+
+    def _check_alone(self) -> None:
+        """Replicas see parts of the batch, and each would change the one variable that they share: TensorFlow refuses it, too."""
+        here = context()
+        if here.forced is not None and not here.tracing and here.forced.shared:
+            raise NotImplementedError("assign() to %s in call(): the replicas of a strategy would each change it with their part of the batch. Train without a strategy, or use "
+                                      "BatchNormalization, whose averages are those of the whole batch" % safe_text(self.name))
 
     def _on_tape(self):
         """A variable that is not the recorded model's enters as a watched input, so that it has a gradient all the same."""
