@@ -177,7 +177,8 @@ def strict_class(refused: Mapping[str, Refused] | None = None, *, also: Iterable
     their own stay as they are. Stands above @dataclass."""
 
     def wrap(cls: _Class) -> _Class:
-        prefix, aliases = public_name(cls), {}  # two names of one function stay one
+        prefix = public_name(cls)
+        aliases: dict[Any, Any] = {}  # two names of one function stay one
         for key, value in list(vars(cls).items()):
             function = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
             if not hasattr(function, "__code__") or (key.startswith("_") and key != "__init__") or hasattr(function, "__refused__"):
