@@ -200,16 +200,25 @@ def strict_class(refused: Mapping[str, Refused] | None = None, *, also: Iterable
 
 def strict_module(namespace: dict[str, Any]) -> None:
     """The last line of a public module: what its __all__ names and is not strict yet names the nearest argument for one that it does not have, too.
-    Functions and the __init__ of classes; those that take any keyword look themselves."""
+    Functions, and the __init__ and methods of classes; those that take any keyword look themselves."""
     module = ".".join(part for part in namespace["__name__"].split(".") if not part.startswith("_"))
     for name in namespace["__all__"]:
         value: Any = namespace.get(name)
         if isinstance(value, type):
-            made: Any = vars(value).get("__init__")
-            if _takes_only_its_own(made) and not issubclass(value, BaseException):
-                setattr(value, "__init__", strict(name="%s.%s" % (module, name))(made))  # noqa: B010 (mypy)
+            if not issubclass(value, BaseException):
+                _make_strict(value, "%s.%s" % (module, name))
         elif _takes_only_its_own(value):
             namespace[name] = strict(name="%s.%s" % (module, name))(value)
+
+
+def _make_strict(cls: type, what: str) -> None:
+    """Its __init__ and its public methods; two names of one function stay one."""
+    made: dict[Any, Any] = {}
+    for key, function in list(vars(cls).items()):
+        if (key == "__init__" or not key.startswith("_")) and _takes_only_its_own(function):
+            if function not in made:
+                made[function] = strict(name=what if key == "__init__" else "%s.%s" % (what, key))(function)
+            setattr(cls, key, made[function])
 
 
 def _takes_only_its_own(function: Any) -> bool:

@@ -12,7 +12,7 @@ MODULES = ("unisono unisono.train unisono.train.torch unisono.train.tensorflow u
            "unisono.horovod unisono.horovod.torch unisono.horovod.tensorflow unisono.horovod.keras").split()
 # Not called with keywords by users: bases, what functions return, keywords that become metrics, and places that say which files there are.
 APART = {"report", "read_idx", "DataIterator", "DatasetPipeline", "ReadTask", "Schema", "TensorArray", "TrialScheduler", "Searcher", "KerasTensor", "Variable", "Trainable",
-         "get_accelerator", "set_accelerator", "Dataset", "Asked", "combined", "read_datasource", "load_model"}
+         "get_accelerator", "set_accelerator", "Dataset", "Asked", "ReportCheckpointCallback", "combined", "read_datasource", "load_model"}
 
 
 def functions():
@@ -50,6 +50,25 @@ class Misspelled(unittest.TestCase):
                 with self.assertRaisesRegex(TypeError, r"did you mean|missing 1 required positional argument: '%s'" % right):
                     function(*[None for each in needed if each.name != right], **{wrong: 1})
         self.assertGreater(count, 100)
+
+
+    def test_methods_of_layers_and_models(self):
+        count = 0
+        for name, cls in functions():
+            if not (inspect.isclass(cls) and name.startswith("unisono.keras.")):
+                continue
+            for key, method in vars(cls).items():
+                if key[0] == "_" or not inspect.isfunction(method):
+                    continue
+                parameters = list(inspect.signature(method).parameters.values())
+                named = [each for each in parameters[1:] if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) and len(each.name) > 4]
+                if not named or any(each.kind is each.VAR_KEYWORD for each in parameters):
+                    continue
+                right, wrong, count = named[-1].name, named[-1].name[:2] + named[-1].name[3:], count + 1
+                needed = [each for each in parameters if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD and each.name != right]
+                with self.subTest("%s.%s" % (name, key), argument=wrong), self.assertRaisesRegex(TypeError, "did you mean '%s'" % right):
+                    method(*[None for _ in needed], **{wrong: 1})
+        self.assertGreater(count, 30)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ except ImportError as error:
     raise ImportError("unisono.keras needs the native engine, which this build of unisono does not have (%s): install Debian's libdnnl-dev (and "
                       "libhdf5-dev, libzip-dev for Keras's files), then build again (`pip install .`, or `ninja -C build`)" % error) from error
 
+from unisono.extend import strict_module
 from unisono.keras import activations, callbacks, initializers, layers, losses, metrics, models, ops, optimizers, regularizers, utils
 from unisono.keras._graph import Input, KerasTensor
 from unisono.keras._tensor import Variable
@@ -30,3 +31,6 @@ class saving:
     """keras.saving."""
 
     load_model = staticmethod(models.load_model)
+
+
+strict_module(globals())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unisono import _engine
-from unisono.extend import Refused, strict
+from unisono.extend import Refused, strict, strict_module
 from unisono.keras._arguments import dtype_name
 from unisono.keras._graph import Input, open_batch, sample_shape
 from unisono.keras._layer import EngineLayer, Layer
@@ -551,3 +551,4 @@ class SentenceEmbedding(_Text):
         return len(self.get_vocabulary())
 
 
+strict_module(globals())

@@ -17,8 +17,9 @@ from unisono.keras._tape import GradientTape
 from unisono.keras._tensor import Tensor, Variable, convert_to_tensor, set_random_seed as _set_random_seed
 from unisono.tf import data, distribute, nn
 
-__all__ = ["GradientTape", "Tensor", "TensorSpec", "Variable", "argmax", "cast", "concat", "constant", "convert_to_tensor", "data", "distribute", "expand_dims", "function",
-           "keras", "losses", "matmul", "metrics", "nn", "one_hot", "optimizers", "random", "reduce_mean", "reduce_sum", "reshape", "shape", "string"]
+__all__ = ["GradientTape", "Tensor", "TensorSpec", "Variable", "argmax", "cast", "concat", "constant", "convert_to_tensor", "data", "distribute",
+           "expand_dims", "function", "gather", "identity", "keras", "losses", "matmul", "metrics", "nn", "one_hot", "ones_like", "optimizers",
+           "random", "reduce_mean", "reduce_sum", "reshape", "shape", "size", "string", "zeros_like"]
 
 # ---- types ----
 
