@@ -33,6 +33,15 @@ class Arguments(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "filename"):
             tf.data.Dataset.range(3).cache(filename="here")
 
+    def test_arguments_by_name(self):
+        x = tf.constant([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+        self.assertEqual(tf.gather(x, [2, 0], axis=1).numpy().tolist(), [[3, 1], [6, 4]])
+        self.assertEqual(tf.gather(x, [1], axis=0).numpy().tolist(), [[4, 5, 6]])
+        self.assertEqual(tf.identity(input=x).numpy().tolist(), x.numpy().tolist())
+        self.assertEqual(tf.ones_like(input=x).numpy().tolist(), [[1] * 3] * 2)
+        self.assertEqual(tf.zeros_like(input=x).numpy().tolist(), [[0] * 3] * 2)
+        self.assertEqual(int(tf.size(input=x)), 6)
+
     def test_an_element_that_is_not_as_declared(self):
         dataset = tf.data.Dataset.from_generator(lambda: iter([[1, 2, 3]]), output_signature=tf.TensorSpec(shape=(2,), dtype=tf.float32))
         with self.assertRaisesRegex(ValueError, r"shape \(3,\), declared is \(2,\)"):
