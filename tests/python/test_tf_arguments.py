@@ -36,7 +36,8 @@ class Arguments(unittest.TestCase):
     def test_arguments_by_name(self):
         x = tf.constant([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
         self.assertEqual(tf.gather(x, [2, 0], axis=1).numpy().tolist(), [[3, 1], [6, 4]])
-        self.assertEqual(tf.gather(x, [1], axis=0).numpy().tolist(), [[4, 5, 6]])
+        for first in ({}, {"axis": 0}, {"axis": None}):
+            self.assertEqual(tf.gather(x, [1], **first).numpy().tolist(), [[4, 5, 6]])
         self.assertEqual(tf.identity(input=x).numpy().tolist(), x.numpy().tolist())
         self.assertEqual(tf.ones_like(input=x).numpy().tolist(), [[1] * 3] * 2)
         self.assertEqual(tf.zeros_like(input=x).numpy().tolist(), [[0] * 3] * 2)

@@ -105,9 +105,9 @@ def argmax(input: Any, axis: Any = None) -> Tensor:
     return _ops.argmax(input, 0 if axis is None else axis)
 
 
-def gather(params: Any, indices: Any, axis: Any = 0) -> Tensor:
-    """By indices along an axis."""
-    return _ops.take(params, indices, axis)
+def gather(params: Any, indices: Any, axis: Any = None) -> Tensor:
+    """By indices along an axis, the first one by default."""
+    return _ops.take(params, indices, 0 if axis is None else axis)
 
 
 def concat(values: Any, axis: int) -> Tensor:
