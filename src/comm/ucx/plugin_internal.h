@@ -93,6 +93,7 @@ typedef struct state {
     uint64_t id;
     /* forged: the rank whose message failed to open, or -1. */
     int rank, size, forged;
+    uint64_t forged_ns; /* when the greeting of that rank was refused */
     int *ranks; /* of the hub, by rank here */
     bool greeted;
     const uni__seal *seal;
