@@ -114,7 +114,7 @@ def torch_python():
 
 
 TORCH = """
-import pickle, tarfile, torch, zipfile, io, struct
+import pickle, shutil, tarfile, torch, zipfile, io, struct
 from unisono.train.torch import TorchCheckpoint
 
 class Evil:
@@ -155,6 +155,34 @@ for number, make in enumerate((legacy, plain, zipped, tar, script)):
     else:
         raise SystemExit(make.__name__ + " was read")
     assert not os.path.exists(place + "/owned"), make.__name__ + " was run"
+# Another user puts another file in its place, or writes into it, after it was checked.
+real, good, bad = zipfile.ZipFile, place + "/good", place + "/bad"
+torch.save(torch.nn.Linear(1, 1).state_dict(), good)
+tar(bad)
+
+def replaced(path):
+    shutil.copy(bad, path + ".new")
+    os.replace(path + ".new", path)
+
+def rewritten(path):
+    with open(bad, "rb") as source, open(path, "wb") as target:
+        target.write(source.read())
+
+for number, change in enumerate((replaced, rewritten)):
+    folder = place + "/r%d" % number
+    os.mkdir(folder)
+    path = shutil.copy(good, folder + "/model.pt")
+    os.chmod(path, 0o666)
+
+    class Checked(real):
+        def namelist(self):
+            names = real.namelist(self)
+            change(path)
+            return names
+    zipfile.ZipFile = Checked
+    TorchCheckpoint.from_directory(folder).get_model(torch.nn.Linear(1, 1))  # of the file that was checked
+    zipfile.ZipFile = real
+    assert open(path, "rb").read() == open(bad, "rb").read()
 model = torch.nn.Linear(2, 3)
 twin = TorchCheckpoint.from_model(model).get_model(torch.nn.Linear(2, 3))
 assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters()))
