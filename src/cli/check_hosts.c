@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <unisono/run.h>
@@ -33,6 +34,7 @@
 
 #define ANSWER_SECONDS 20
 #define ANSWER_BYTES (64u << 10)
+#define END_TRIES 300 /* of 10 ms */
 #define LEAST_ROOM (64.0 * 1024 * 1024) /* Open MPI takes 8 MB per job */
 #define CLOCK_SECONDS 2.0
 
@@ -44,6 +46,7 @@ typedef struct asked {
     int from;
     char *text; /* output of its launcher */
     size_t size;
+    bool too_long;
     double begun, ended;
     uni_value *answer; /* NULL: no answer */
     verdict verdict;
@@ -154,9 +157,9 @@ static void take_text(asked *one)
 {
     char buffer[4096];
     ssize_t got = read(one->from, buffer, sizeof buffer);
-    char *grown = got > 0 && one->size + (size_t)got < ANSWER_BYTES
-                      ? realloc(one->text, one->size + (size_t)got + 1)
-                      : NULL;
+    one->too_long = got > 0 && one->size + (size_t)got >= ANSWER_BYTES;
+    char *grown =
+        got > 0 && !one->too_long ? realloc(one->text, one->size + (size_t)got + 1) : NULL;
     if (!grown) {
         close(one->from);
         one->from = -1;
@@ -168,6 +171,20 @@ static void take_text(asked *one)
     one->text[one->size] = '\0';
     if (!one->ended && strstr(one->text, "unisono-check {"))
         one->ended = uni__wall_seconds();
+}
+
+/* One that has said all gets a moment to clean up. One that never ends, or says too much, does
+ * not. */
+static void end_launcher(asked *one)
+{
+    bool said_all = one->from < 0 && !one->too_long;
+    for (int tries = 0; said_all && tries < END_TRIES; tries++) {
+        if (waitpid(one->pid, NULL, WNOHANG) != 0)
+            return;
+        nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+    }
+    kill(-one->pid, SIGKILL);
+    waitpid(one->pid, NULL, 0);
 }
 
 /* Waits until all have answered or their launchers have ended. */
@@ -193,9 +210,7 @@ static void gather(checking *all)
     for (int i = 0; i < all->num_hosts; i++) {
         if (all->all[i].pid <= 0)
             continue;
-        if (all->all[i].from >= 0)
-            kill(-all->all[i].pid, SIGKILL);
-        waitpid(all->all[i].pid, NULL, 0);
+        end_launcher(&all->all[i]);
         if (all->launcher->offers_mpi && !all->launcher->has_allocation)
             uni__launcher_remove_session_of(all->all[i].pid);
     }

@@ -102,15 +102,15 @@ def test_checkpoint(storage):
         assert done.returncode != 0 and "Error" in done.stderr + "Error" * ("PickleRefused" in done.stderr), done.stderr
 
 
-def torch_python():
-    """An interpreter that has torch."""
-    if importlib.util.find_spec("torch"):
+def python_with(module, name):
+    """An interpreter that has this module."""
+    if importlib.util.find_spec(module):
         return sys.executable
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     for path in ("/usr/bin/python3", os.path.join(cache, "unisono", "venv", "bin", "python")):
-        if os.path.exists(path) and subprocess.run([path, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
+        if os.path.exists(path) and subprocess.run([path, "-c", "import " + module], capture_output=True, check=False).returncode == 0:
             return path
-    raise support.Skip("needs PyTorch")
+    raise support.Skip("needs " + name)
 
 
 TORCH = """
@@ -191,7 +191,7 @@ print("weights are read")
 
 
 def test_weights_of_torch(storage):
-    done = python(storage, TORCH, executable=torch_python())
+    done = python(storage, TORCH, executable=python_with("torch", "PyTorch"))
     assert done.returncode == 0 and "weights are read" in done.stdout, done.stdout + done.stderr
 
 
@@ -310,7 +310,7 @@ print("executed", os.path.exists(marker), "os" in dir(keras))
 
 def test_models_that_name_code(storage):
     """Layers, functions and classes of other modules in a .keras file, by every loader of the engine: refused by name, none is looked up."""
-    done = python(storage, MODELS)
+    done = python(storage, MODELS, executable=python_with("numpy", "NumPy"))
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line for line in done.stdout.splitlines() if line.startswith("model")]
     assert len(lines) == 18 and "executed False" in done.stdout, done.stdout

@@ -698,6 +698,16 @@ sys.stdout.flush()""")
         self.assertEqual(log.count("a: its further output is not kept"), 1)
         self.assertLess(len(log), 300000)
 
+    def test_check(self):
+        """Text without end does not hold `unisono check`."""
+        with open(self.net.ssh, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\nexec yes\n")
+        self.addCleanup(self.net.write_rsh)
+        process = self.net.start(COMMAND, "check", "--hosts", "a,b")
+        code, out = finish(process, 30)
+        self.assertEqual(code, 1, out)
+        self.assertRegex(out, r"(?m)^a +unusable")
+
     def test_blame(self):
         """It says that b is to blame, in our words."""
         code, out = self.run_with("blame", """
