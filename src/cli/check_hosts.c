@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -115,6 +116,29 @@ static int open_doors(checking *all, const char *interface, uni_error *err)
     return 0;
 }
 
+/* ---- signals ---- */
+
+static volatile sig_atomic_t stopped_by;
+
+static void stop(int number)
+{
+    stopped_by = number;
+}
+
+/* The launchers are ended and the token is removed before the signal has its usual effect. One that
+ * is ignored stays so. */
+static void watch_signals(bool on)
+{
+    static const int numbers[] = { SIGINT, SIGTERM };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        struct sigaction before, action = { .sa_handler = on ? stop : SIG_DFL };
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            (void)sigaction(numbers[i], &action, NULL);
+    }
+    if (!on && stopped_by)
+        (void)raise(stopped_by);
+}
+
 /* ---- asking ---- */
 
 static int start(checking *all, asked *one, uni_error *err)
@@ -138,11 +162,14 @@ static int start(checking *all, asked *one, uni_error *err)
     }
     assert(argv[0] != NULL); /* a launcher gives at least its own name */
     one->begun = uni__wall_seconds();
+    pid_t parent = getpid();
     one->pid = fork();
     if (one->pid == 0) {
         setpgid(0, 0);
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* launchers end what they have started */
         int nothing = open("/dev/null", O_RDONLY);
-        if (nothing >= 0 && dup2(nothing, 0) >= 0 && dup2(ends[1], 1) >= 0 && dup2(ends[1], 2) >= 0)
+        if (getppid() == parent && nothing >= 0 && dup2(nothing, 0) >= 0 && dup2(ends[1], 1) >= 0 &&
+            dup2(ends[1], 2) >= 0)
             execv(argv[0], argv);
         _exit(127);
     }
@@ -192,7 +219,7 @@ static void gather(checking *all)
 {
     uint64_t deadline = uni__monotonic_ns() + ANSWER_SECONDS * 1000000000ull;
     struct pollfd *waiting = calloc((size_t)all->num_hosts, sizeof *waiting);
-    for (int open = 1; open > 0 && waiting;) {
+    for (int open = 1; open > 0 && waiting && !stopped_by;) {
         uint64_t now = uni__monotonic_ns();
         open = 0;
         for (int i = 0; i < all->num_hosts; i++) {
@@ -434,12 +461,13 @@ int cli_check_hosts(cli_context *context, const cli_hosts_request *request, bool
                     uni_error *err)
 {
     checking all = { 0 };
+    watch_signals(true);
     int code = UNI_EXIT_OK, status = prepare(&all, request, err);
     if (status == 0)
         status = ask_all(&all, err);
     if (all.all)
         gather(&all);
-    if (status == 0) {
+    if (status == 0 && !stopped_by) {
         assert(all.all != NULL);
         for (int i = 0; i < all.num_hosts; i++)
             judge_host(&all.all[i]);
@@ -459,5 +487,6 @@ int cli_check_hosts(cli_context *context, const cli_hosts_request *request, bool
         unlink(all.token);
     free(all.all);
     free(all.hosts);
+    watch_signals(false);
     return status < 0 ? status : code;
 }

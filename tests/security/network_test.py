@@ -31,7 +31,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "hosts"))
 
 from decrypt import Connection, exchange, hashed
 from mpi_test import TRANSPORT, Hosts
-from network import COMMAND, CONTRACT, WORKER, Run, finish, why_not
+from network import COMMAND, CONTRACT, WORKER, Run, comm_of, finish, why_not
 from sanitized import is_sanitized
 from wiretap import streams
 
@@ -626,7 +626,7 @@ class Host(TakenOver):
         process, host = self.taken("frames")
         host.join()
         pid, names = self.controller(), (b"%d" % number for number in range(150000))
-        stop = threading.Thread(target=lambda: (self.wait_for(lambda: glob.glob(Run(self.net.storage, "frames").dir + "/.staging/rank_1*/5000")),
+        stop = threading.Thread(target=lambda: (self.wait_for(lambda: glob.glob(Run(self.net.storage, "frames").dir + "/.staging/rank_1*/5000"), 90),
                                                 os.kill(pid, signal.SIGTERM)))
         stop.start()
         with contextlib.suppress(OSError):
@@ -699,10 +699,19 @@ sys.stdout.flush()""")
         self.assertLess(len(log), 300000)
 
     def test_check(self):
-        """Text without end does not hold `unisono check`."""
+        """Text without end does not hold `unisono check`, and nothing outlives it."""
+        self.addCleanup(self.net.write_rsh)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with open(self.net.ssh, "w", encoding="utf-8") as file:
+                file.write("#!/bin/sh\nexec sleep 777\n")
+            process = self.net.start(COMMAND, "check", "--hosts", "a,b")
+            self.wait_for(lambda: [pid for pid in self.net.pids("k") if comm_of(pid) == "sleep"])
+            process.send_signal(number)
+            self.assertEqual(finish(process, 10)[0], -number)
+            self.assertEqual(self.net.left_behind(), [])
+            self.assertEqual(glob.glob(self.net.storage + "/.check_*") == [], number == signal.SIGTERM)
         with open(self.net.ssh, "w", encoding="utf-8") as file:
             file.write("#!/bin/sh\nexec yes\n")
-        self.addCleanup(self.net.write_rsh)
         process = self.net.start(COMMAND, "check", "--hosts", "a,b")
         code, out = finish(process, 30)
         self.assertEqual(code, 1, out)

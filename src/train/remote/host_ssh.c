@@ -254,7 +254,8 @@ static int follow(connection *all, int count, const char *agent)
 {
     struct pollfd *waiting = calloc((size_t)count, sizeof *waiting);
     int code = waiting ? 0 : 70;
-    for (int open = count; open > 0 && code == 0;) {
+    /* Without a reader of what hosts say there is no controller. */
+    for (int open = count; open > 0 && code == 0; code = ferror(stdout) ? 70 : code) {
         for (int i = 0; i < count; i++)
             waiting[i] = (struct pollfd){ .fd = all[i].from, .events = POLLIN };
         if (poll(waiting, (nfds_t)count, -1) < 0 && errno != EINTR)
