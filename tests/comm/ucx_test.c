@@ -2,6 +2,7 @@
  * ucx_test.c - what the transport over UCX promises beyond the contract: a killed rank is named within a second, the survivors close and meet again in
  * the same processes, calls that differ are named on both sides, and what is sealed opens with its key only.
  */
+#include <dirent.h>
 #include <limits.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -9,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -277,6 +280,31 @@ static void connect_two(const uni__ucx_plugin *plugin, void *ranks[2], uint64_t 
     }
 }
 
+/* No memory with a name, and no socket that other users reach. */
+static void test_nothing_local(void **state)
+{
+    const uni__ucx_plugin *plugin = load();
+    void *ranks[2];
+    char path[300], target[PATH_MAX];
+    connect_two(plugin, ranks, 0);
+    DIR *files = opendir("/proc/self/fd");
+    assert_non_null(files);
+    for (struct dirent *entry; (entry = readdir(files));) {
+        snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+        ssize_t size = readlink(path, target, sizeof target - 1);
+        target[size > 0 ? size : 0] = '\0';
+        struct sockaddr_un name = { 0 };
+        socklen_t length = sizeof name;
+        if (strstr(target, "/dev/shm/") ||
+            (getsockname(atoi(entry->d_name), (struct sockaddr *)&name, &length) == 0 &&
+             name.sun_family == AF_UNIX && length > offsetof(struct sockaddr_un, sun_path)))
+            fail_msg("%s: %s @%.100s", path, target, name.sun_path + 1);
+    }
+    closedir(files);
+    for (int r = 0; r < 2; r++)
+        plugin->carrier->close(ranks[r], 0);
+}
+
 /* Rank 1 has the address of rank 0, but another token. */
 static void test_token(void **state)
 {
@@ -461,13 +489,13 @@ static void test_sealed(void **state)
 
 int main(void)
 {
-    /* The last two load UCX into this process, which must not be forked after that. */
+    /* The last three load UCX into this process, which must not be forked after that. */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_settings),  cmocka_unit_test(test_killed),
         cmocka_unit_test(test_differing), cmocka_unit_test(test_message),
         cmocka_unit_test(test_aborted),   cmocka_unit_test(test_closing),
         cmocka_unit_test(test_sealed),    cmocka_unit_test(test_token),
-        cmocka_unit_test(test_forged),
+        cmocka_unit_test(test_forged),    cmocka_unit_test(test_nothing_local),
     };
     return cmocka_run_group_tests_name("ucx", tests, NULL, NULL);
 }
