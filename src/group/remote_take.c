@@ -94,6 +94,11 @@ static void take_words(uni__group *group, int rank, const uint8_t *payload, size
     if (size != sizeof words || !worker->page)
         return;
     memcpy(&words, payload, sizeof words);
+    const uni__page *page = worker->page;
+    /* What decides about groups is looked at in this round, not at the next tick. */
+    group->remote->fresh |=
+        words.awaits != atomic_load(&page->awaits) || words.ending != atomic_load(&page->ending) ||
+        words.left != atomic_load(&page->left) || words.joined != atomic_load(&page->joined);
     uni__worker_words_apply(worker->page, &words);
     group->remote->ranks[rank].saw_stopping = words.saw_stopping != 0;
 }

@@ -56,6 +56,9 @@ int uni__hosts_launch(uni__run *run, uni_error *err) UNI_MUST_USE;
 int uni__hosts_check_seal(const uni_trainer *trainer, uni_error *err) UNI_MUST_USE;
 /* For a worker's order: how it reaches ranks on other hosts, and protects what it sends there. */
 int uni__hosts_add_links(const uni_trainer *trainer, const char *address, uni_value *order);
+/* Ranks can be replaced while others train: all are on this machine, or the processes that connect
+ * them survive a death. */
+bool uni__hosts_keep_ranks(const uni_trainer *trainer);
 bool uni__hosts_use_ucx(const uni_trainer *trainer);
 /* When all hosts are there: what carries collectives between them. */
 int uni__hosts_choose_transport(uni__run *run, uni_error *err) UNI_MUST_USE;

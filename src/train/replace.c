@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "train/run_internal.h"
+#include "train/hosts_internal.h"
 
 #define EARLY_DEATHS 5 /* in a row, of new processes that have not joined */
 /* A death is known after some milliseconds: ranks that wait longer than this wait for nothing. */
@@ -33,7 +33,7 @@ static bool says(const uni__run *run, int rank, uint32_t what)
 bool uni__run_is_elastic(const uni__run *run)
 {
     const uni_trainer *trainer = run->trainer;
-    return run->num_workers > 1 && !trainer->hosts && trainer->roles.servers == 0 &&
+    return run->num_workers > 1 && uni__hosts_keep_ranks(trainer) && trainer->roles.servers == 0 &&
            !trainer->options.lockstep &&
            (trainer->options.max_failures != UNI_NO_RETRIES || trainer->min_workers > 0);
 }

@@ -61,6 +61,8 @@ UNI__SHARED UNI_MUST_USE int uni__session_comm_over(uni_comm **out, uni_session 
 UNI__SHARED bool uni__session_is_elastic(const uni_session *session);
 /* This process takes the place of one that died. */
 UNI__SHARED bool uni__session_joins(const uni_session *session);
+/* Its ranks are, or may come to be, on several hosts. */
+UNI__SHARED bool uni__session_is_apart(const uni_session *session);
 /* Whether this rank can continue with a new process in the place of another, can be replaced
  * itself, and can continue with more or fewer ranks. */
 UNI__SHARED void uni__session_set_replaceable(uni_session *session, bool others, bool itself,

@@ -1,0 +1,91 @@
+"""elastic_test.py [CLASS...] - ranks on several hosts that die while the others keep training, over ssh and UCX; see network.py and docs/strategies.md."""
+
+import os
+import random
+import signal
+import sys
+import time
+import unittest
+
+from mpi_test import Hosts
+from network import COMMAND, WEIGHTS, Run, finish, why_not
+
+SKIP = why_not()
+
+
+class Elastic(Hosts):
+    names = ("a", "b")
+
+    def start_it(self, name, *words, hosts="a:2,b:2", worker=("20", "30"), env=None):
+        return self.net.start(COMMAND, "run", "--name", name, "--hosts", hosts, "-v", *words, "--", WEIGHTS, *worker,
+                              env={"UNISONO_TRANSPORT": "ucx", **(env or {})})
+
+    def run_it(self, name, *words, **options):
+        return finish(self.start_it(name, *words, **options), 120)
+
+    def undisturbed(self, name, **options):
+        code, out = self.run_it(name, **options)
+        self.assertEqual(code, 0, out)
+        weights = set(Run(self.net.storage, name).weights())
+        self.assertEqual(len(weights), 1)
+        return weights
+
+    def started(self, name, count):
+        """{rank: pid} once all run and have reported."""
+        run = Run(self.net.storage, name)
+        self.wait_for(lambda: run.about()["iterations"] >= 1 and all(worker["pid"] for worker in run.about()["workers"]))
+        pids = {worker["rank"]: worker["pid"] for worker in run.about()["workers"]}
+        self.assertEqual(len(pids), count)
+        return pids
+
+    def check(self, run, out, expected, pids, dead, code=0):
+        self.assertEqual(code, 0, out)
+        self.assertEqual(run.about()["attempt"], 1, out)
+        self.assertEqual(set(run.weights()), expected, out)
+        last = {line["rank"]: line["pid"] for line in run.events("exit")}
+        self.assertEqual({rank for rank in pids if pids[rank] != last[rank]}, dead, "survivors keep their processes")
+        print([line for line in out.splitlines() if "after its death" in line])
+
+    def replaced(self, name):
+        return [line for line in Run(self.net.storage, name).lines("journal.jsonl") if line.get("event") == "replaced"]
+
+
+class Killed(Elastic):
+    def test_worker(self):
+        expected = self.undisturbed("calm", worker=("0", "30"))
+        process = self.start_it("killed")
+        pids = self.started("killed", 4)
+        os.kill(pids[3], signal.SIGKILL)
+        code, out = finish(process, 60)
+        self.assertEqual(code, 0, out)
+        run = Run(self.net.storage, "killed")
+        self.check(run, out, expected, pids, {3})
+
+    def test_many(self):
+        """At random moments of a run with random numbers, batch statistics, validation and callbacks that remember."""
+        expected = self.undisturbed("rich", worker=("0", "40", "rich"))
+        seed = int(os.environ.get("UNISONO_TEST_SEED", "1"))
+        random.seed(seed)
+        process = self.start_it("many", "--max-failures", "100", worker=("3", "40", "rich"))
+        pids = self.started("many", 4)
+        run, killed = Run(self.net.storage, "many"), set()
+        for round in range(12):
+            self.wait_for(lambda: len(self.replaced("many")) == len(killed) and not any(w.get("joining") for w in run.about()["workers"]))
+            time.sleep(random.random() * 0.4)
+            rank = random.randrange(4)
+            now = {worker["rank"]: worker["pid"] for worker in run.about()["workers"]}
+            if process.poll() is not None or not now[rank]:
+                break
+            os.kill(now[rank], signal.SIGKILL)
+            killed.add((rank, now[rank]))
+            time.sleep(0.6)
+        code, out = finish(process, 60)
+        print("killed with seed %d: %s" % (seed, [rank for rank, _ in sorted(killed)]))
+        self.check(run, out, expected, pids, {rank for rank, _ in killed}, code)
+
+
+if __name__ == "__main__":
+    if SKIP:
+        print(SKIP)
+        sys.exit(77)
+    unittest.main(verbosity=2)
