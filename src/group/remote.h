@@ -117,6 +117,8 @@ void uni__remote_before_sleep(uni__group *group);
 /* Until when the rank's words are known: when its host was last heard of. */
 uint64_t uni__remote_heard_ns(const uni__group *group, int rank, uint64_t now);
 void uni__remote_launcher_exited(uni__group *group, const uni__exit *how);
+/* A launcher of a host that came later; number: above the group's slots. */
+void uni__remote_more_exited(uni__group *group, int number, const uni__exit *how);
 /* Whether a signal to this process or to a host follows from the death of a foreign launcher, which
  * is then reported. */
 bool uni__remote_explains_signal(uni__group *group);

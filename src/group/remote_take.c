@@ -57,6 +57,12 @@ static void take_hello(uni__group *group, uni__remote_host *host, const uni_valu
     host->memory = uni_dict_get_float(hello, "memory", 0);
     host->ucx = uni_dict_get_bool(hello, "ucx", false);
     host->num_ranks = (int)uni_list_size(ranks);
+    if (remote->placed && !uni__remote_more_expects(remote, ranks)) {
+        uni__remote_refuse(group, host->address, "it has ranks that no host is awaited for");
+        uni__link_close(host->link);
+        host->link = NULL;
+        return;
+    }
     for (int i = 0; i < host->num_ranks; i++) {
         int rank = (int)uni_value_as_int(uni_list_get(ranks, (size_t)i), -1);
         if (rank < 0 || rank >= remote->num_ranks || remote->ranks[rank].host) {
@@ -77,12 +83,14 @@ static void take_hello(uni__group *group, uni__remote_host *host, const uni_valu
     }
     host->hello = true;
     const char *known =
-        host->first_rank >= 0
+        remote->placed ? remote->more.name
+        : host->first_rank >= 0
             ? uni_value_as_string(uni_list_get(remote->names, (size_t)host->first_rank), NULL)
             : NULL;
     if (known)
         snprintf(host->name, sizeof host->name, "%.200s", known);
     check_placed(group);
+    uni__remote_more_look(group, host);
 }
 
 /* ---- what hosts say ---- */
@@ -285,6 +293,7 @@ static void take_of_host(uni__group *group, uni__remote_host *host, int type,
         if (!host->program && uni_dict_get(message, "program"))
             host->program = uni_value_copy(uni_dict_get(message, "program"));
         check_placed(group);
+        uni__remote_more_look(group, host);
     }
     uni_value_free(message);
 }

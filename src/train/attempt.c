@@ -103,7 +103,8 @@ static int spawn_rank(uni_trainer *trainer, uni__run *run, int rank, const char 
     int status = uni__group_spawn(trainer->group, &spawn, err);
     uni_value_free(environment);
     uni__rank *slot = &trainer->ranks[rank];
-    slot->warned_silent = slot->host_silent = slot->asked_chief = slot->disk_full = false;
+    slot->warned_silent = slot->asked_chief = slot->disk_full = false;
+    slot->host_silent_ns = 0;
     slot->line_ns = 0;
     return status;
 }

@@ -143,6 +143,8 @@ void uni__hosts_free(uni_trainer *trainer)
     if (!trainer->hosts)
         return;
     free(trainer->hosts->list);
+    free(trainer->hosts->seats);
+    free(trainer->hosts->vacancies);
     free(trainer->hosts->interface);
     free(trainer->hosts->secret_file);
     sodium_memzero(trainer->hosts->data_key, sizeof trainer->hosts->data_key);
@@ -227,17 +229,21 @@ int uni__hosts_room(const uni_trainer *trainer)
 
 /* ---- launching ---- */
 
-/* A file in the storage that a host reads and answers beside: then it sees the same storage. */
-static int write_token(uni__run *run, char token[33], uni_error *err)
+static void make_token(uni__hosts *hosts)
 {
-    uni__hosts *hosts = run->trainer->hosts;
     uint8_t random[16];
     randombytes_buf(random, sizeof random);
-    sodium_bin2hex(token, 33, random, sizeof random);
+    sodium_bin2hex(hosts->token, sizeof hosts->token, random, sizeof random);
+}
+
+/* A file in the storage that a host reads and answers beside: then it sees the same storage. */
+static int write_token(uni__run *run, uni_error *err)
+{
+    uni__hosts *hosts = run->trainer->hosts;
     UNI_TRY(uni__make_dirs(run->places.staging_dir, 0700, err));
     snprintf(hosts->token_path, sizeof hosts->token_path, "%s/token_%d", run->places.staging_dir,
              run->attempt.number);
-    return uni__write_file(hosts->token_path, token, 32, false, err);
+    return uni__write_file(hosts->token_path, hosts->token, 32, false, err);
 }
 
 /* Inside a foreign mpirun: where the others find us. They answer with their keys beside it, so only
@@ -308,7 +314,7 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
     uni__hosts *hosts = trainer->hosts;
     uni__credentials credentials = { 0 };
     const char *addresses[UNI__NETWORK_MAX];
-    char join[UNI__JOIN_MAX], token[33];
+    char join[UNI__JOIN_MAX];
     uni_value *argv = NULL, *names = NULL, *environment = NULL, *program = NULL;
     char *log = uni__path_join(run->places.logs_dir, "launcher.log", NULL);
     int status;
@@ -333,12 +339,13 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
                            .hello_timeout = trainer->options.hello_timeout,
                            .silent_timeout = trainer->options.silent_timeout,
                            .token_path = hosts->token_path,
-                           .token = token };
+                           .token = hosts->token };
     if (!log) {
         status = uni_error_set(err, UNI_ENOMEM, "no memory to launch");
         goto done;
     }
-    UNI_TRY_GOTO(write_token(run, token, err), done);
+    make_token(hosts);
+    UNI_TRY_GOTO(write_token(run, err), done);
     UNI_TRY_GOTO(launcher_words(hosts, run->num_workers, &argv, &names, err), done);
     UNI_TRY_GOTO(uni__group_listen(run->group, &launch, join, err), done);
     UNI_TRY_GOTO(write_join(run, join, err), done);
@@ -360,6 +367,58 @@ done:
     uni_value_free(argv);
     uni_value_free(names);
     uni_value_free(program);
+    uni_value_free(environment);
+    free(log);
+    return status;
+}
+
+int uni__hosts_launch_more(uni__run *run, const char *name, int first_rank, int count,
+                           uni_error *err)
+{
+    uni__hosts *hosts = run->trainer->hosts;
+    uni__credentials credentials = { 0 };
+    const char *addresses[UNI__NETWORK_MAX];
+    char join[UNI__JOIN_MAX];
+    uni__host_slots host = { .slots = count };
+    uni_value *argv = NULL, *environment = NULL;
+    char *log = uni__path_join(run->places.logs_dir, "launcher.log", NULL);
+    int status = log ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory to launch");
+    snprintf(host.name, sizeof host.name, "%s", name);
+    uni__launcher_plan plan = { .hosts = &host,
+                                .num_hosts = 1,
+                                .num_workers = count,
+                                .agent = hosts->agent,
+                                .first_rank = first_rank,
+                                .num_all = run->trainer->options.num_workers };
+    for (int i = 0; i < hosts->num_addresses; i++)
+        addresses[i] = hosts->addresses[i].text;
+    UNI_TRY_GOTO(status, done);
+    UNI_TRY_GOTO(uni__credentials_new(&credentials, err), done);
+    credentials.attempt = (uint32_t)run->attempt.number;
+    credentials.seal = hosts->seal;
+    if (hosts->secret_file)
+        UNI_TRY_GOTO(uni__credentials_read_secret(&credentials, hosts->secret_file, err), done);
+    uni__launch launch = { .launcher = hosts->launcher,
+                           .log = log,
+                           .addresses = addresses,
+                           .num_addresses = hosts->num_addresses,
+                           .num_workers = run->trainer->options.num_workers,
+                           .credentials = &credentials };
+    UNI_TRY_GOTO(write_token(run, err), done);
+    UNI_TRY_GOTO(hosts->launcher->words(&plan, &argv, err), done);
+    UNI_TRY_GOTO(uni__group_listen(run->group, &launch, join, err), done);
+    environment = launcher_environment(hosts, join);
+    if (!environment) {
+        status = uni_error_set(err, UNI_ENOMEM, "no memory to launch");
+        goto done;
+    }
+    launch.exe = uni_value_as_string(uni_list_get(argv, 0), "");
+    launch.argv = argv;
+    launch.environment = environment;
+    status = uni__group_launch_more(run->group, &launch, first_rank, count, name, err);
+done:
+    sodium_memzero(&credentials, sizeof credentials);
+    uni_value_free(argv);
     uni_value_free(environment);
     free(log);
     return status;

@@ -50,10 +50,13 @@ static int wait_mail(meeting *it, int from, const char *key, void *data, size_t 
     char why[256];
     for (int left = timeout_ms;; left -= LOOK_MS) {
         int piece = left < LOOK_MS ? left : LOOK_MS;
+        uni_error aside = { 0 }; /* what is not the last word is not kept */
         int status = uni__session_mail_wait(it->session, from, numbered, data, capacity, size, fd,
-                                            piece, err);
-        if (status != UNI_ETIMEOUT)
-            return status;
+                                            piece, &aside);
+        if (status < 0 && status != UNI_ETIMEOUT)
+            return uni_error_set(err, status, "%s", aside.message);
+        if (status == 0)
+            return 0;
         if (has_changed(it))
             return uni_error_set(err, UNI_EWORKER, "rank %d is in another group now", from);
         if (uni__session_is_over(it->session, why, sizeof why))

@@ -56,7 +56,8 @@ bool uni__replace_can(const uni__run *run, int rank)
         return false;
     for (int i = 0; i < run->num_workers; i++) {
         const uni__rank *slot = &run->ranks[i];
-        if (slot->away || (slot->leaving && i != rank)) /* it is not waited for long */
+        /* It is not waited for long, or is lost in the same moment. */
+        if (slot->away || ((slot->leaving || slot->homeless) && i != rank))
             continue;
         bool ready = says(run, i, i == rank ? UNI__IS_REPLACED : UNI__REPLACES_OTHERS);
         if (!ready && !slot->joining)
@@ -90,7 +91,7 @@ void uni__replace_note(uni__run *run, const char *event, int rank, const uni__ca
 static bool has_joined(const uni__run *run, int rank)
 {
     const uni__page *page = uni__group_page(run->group, rank);
-    return page && atomic_load(&page->joined);
+    return page && !run->ranks[rank].homeless && atomic_load(&page->joined);
 }
 
 /* It is in the group, but has not come to where the others are. */
@@ -180,7 +181,8 @@ bool uni__replace_lost(uni__run *run, int rank, uni__cause *cause)
     uni__run_suspect(run, rank, false);
     uni_error err = { 0 };
     run->attempt.group++;
-    if (uni__attempt_replace_rank(run, rank, &err) < 0)
+    slot->joining |= slot->homeless; /* it is started when there is a host for it */
+    if (!slot->homeless && uni__attempt_replace_rank(run, rank, &err) < 0)
         uni__run_fatal(run, UNI__CAUSE_LAUNCH, &err);
     else
         uni__replace_regroup(run);

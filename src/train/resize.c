@@ -79,7 +79,8 @@ static bool others_can(const uni__run *run, int but)
         return false;
     for (int i = 0; i < run->num_workers; i++) {
         const uni__rank *slot = &run->ranks[i];
-        if (slot->away || slot->leaving || i == but)
+        bool goes_too = slot->homeless && !slot->joining; /* lost in the same moment */
+        if (slot->away || slot->leaving || goes_too || i == but)
             continue;
         if (slot->done || slot->failed || slot->joining || !uni__worker_is_live(slot->worker) ||
             !says(run, i, UNI__IS_RESIZED))
@@ -177,6 +178,12 @@ static bool is_affordable(uni__run *run, int rank, uni__cause *cause)
     return true;
 }
 
+bool uni__resize_can_lose(const uni__run *run, int rank)
+{
+    return rank != 0 && members_without(run, rank) >= run->trainer->min_workers &&
+           others_can(run, rank);
+}
+
 bool uni__resize_lost(uni__run *run, int rank, uni__cause *cause)
 {
     uni__rank *slot = &run->ranks[rank];
@@ -191,8 +198,7 @@ bool uni__resize_lost(uni__run *run, int rank, uni__cause *cause)
         let_go(run, rank);
         return true;
     }
-    if (rank == 0 || members_without(run, rank) < run->trainer->min_workers ||
-        !others_can(run, rank))
+    if (!uni__resize_can_lose(run, rank))
         return false;
     if (slot->ended_for.kind != UNI__CAUSE_NONE) { /* we ended it, because it was frozen */
         *cause = slot->ended_for;
@@ -207,7 +213,7 @@ bool uni__resize_lost(uni__run *run, int rank, uni__cause *cause)
     uni__replace_note(run, "lost", rank, cause);
     uni__run_tell(run, UNI_EVENT_FAILURE, rank, "%s", cause->message);
     uni__resize_tell(run, rank, again ? "was lost, and starts again" : "was lost");
-    if (again && run->state == UNI__RUN_RUNNING)
+    if (again && run->state == UNI__RUN_RUNNING && !slot->homeless)
         start_beside(run, rank);
     return true;
 }
@@ -303,7 +309,7 @@ static void approach(uni__run *run)
             uni__group_kill(run->group, i, SIGKILL);
         } else if (!wanted && !slot->away && !slot->leaving) {
             ask_to_leave(run, i);
-        } else if (wanted && slot->away && !slot->joining && !slot->dismissed &&
+        } else if (wanted && slot->away && !slot->joining && !slot->dismissed && !slot->homeless &&
                    can_start(run, slot->worker)) {
             start_beside(run, i);
         }

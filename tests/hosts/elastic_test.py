@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 import unittest
 
@@ -82,6 +83,72 @@ class Killed(Elastic):
         code, out = finish(process, 60)
         print("killed with seed %d: %s" % (seed, [rank for rank, _ in sorted(killed)]))
         self.check(run, out, expected, pids, {rank for rank, _ in killed}, code)
+
+
+class Lost(Elastic):
+    """A host goes with all of its ranks, those on the other keep training, and a host takes its place."""
+
+    names = ("a", "b", "c")
+    expected = None
+
+    def lose_b(self, name, how, *words, hosts="a:2,b:2", dead=frozenset({2, 3}), worker=("15", "20", "rich")):
+        if not Lost.expected:
+            Lost.expected = self.undisturbed("undisturbed", worker=("0", *worker[1:]))
+        process = self.start_it(name, *words, hosts=hosts, worker=worker)
+        pids = self.started(name, 4)
+        time.sleep(0.5)
+        begun = time.time()
+        how()
+        self.wait_for(lambda: self.replaced(name), 10)
+        code, out = finish(process, 90)
+        run = Run(self.net.storage, name)
+        print([line for line in out.splitlines() if "after its death" in line or "host" in line])
+        self.check(run, out, Lost.expected, pids, set(dead), code)
+        return run, out, self.replaced(name)[0]["time"] - begun
+
+    def end_all(self, number, *names):
+        def end():
+            for pid in self.net.pids(*names):
+                os.kill(pid, number)
+        return end
+
+    def test_killed(self):
+        """Every process of the host, its agent too; it is there again at once."""
+        _, out, _ = self.lose_b("host_killed", self.end_all(signal.SIGKILL, "b"))
+        self.assertIn("host b has joined, for ranks 2 to 3", out)
+
+    def test_the_chiefs(self):
+        self.lose_b("chief_killed", self.end_all(signal.SIGKILL, "a"), dead={0, 1})
+
+    def test_spare(self):
+        """The ranks move to a spare host, and the weights are, with as many ranks a host, the same bits."""
+        _, out, _ = self.lose_b("spare", self.end_all(signal.SIGKILL, "b"), "-n", "4", hosts="a:2,b:2,c:2")
+        self.assertIn("host c has joined, for ranks 2 to 3", out)
+
+    def test_link_cut(self):
+        """No FIN: the others find out within three seconds. When the link is there again, the host joins."""
+        later = threading.Timer(4, lambda: self.net.link_up("b"))
+        def cut():
+            self.net.link_down("b")
+            later.start()
+        try:
+            _, _, seconds = self.lose_b("cut", cut)
+            print("known after %.2f s" % seconds)
+            self.assertLess(seconds, 3)
+        finally:
+            self.net.link_up("b")
+
+    def test_frozen(self):
+        """Every process of the host is stopped, and continued when the others have gone on without it."""
+        later = threading.Timer(6, self.end_all(signal.SIGCONT, "b"))
+        def freeze():
+            self.end_all(signal.SIGSTOP, "b")()
+            later.start()
+        try:
+            _, _, seconds = self.lose_b("frozen", freeze)
+            self.assertLess(seconds, 3)
+        finally:
+            later.join()
 
 
 if __name__ == "__main__":
