@@ -194,7 +194,8 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
         { "trial", uni_value_bool(asked->trial) }, { "detailed", uni_value_bool(detailed) },
         { "elastic", uni_value_bool(uni__run_is_elastic(run)) },
         { "resizable", uni_value_bool(uni__run_is_resizable(run)) },
-        { "apart", uni_value_bool(view.remote && place->num_nodes > 1) },
+        { "apart",
+          uni_value_bool(view.remote && (place->num_nodes > 1 || uni__run_is_resizable(run))) },
         { "fresh", uni_value_bool(run->ranks[rank].fresh) },
         { "group", uni_value_int(run->attempt.group) },
         { "joins", uni_value_bool(run->ranks[rank].joining) });

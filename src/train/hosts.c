@@ -48,6 +48,34 @@ static int list_hosts(uni__hosts *hosts, const uni_trainer_options *asked, uni_e
     return uni__hosts_parse_slurm(nodes, tasks, &hosts->list, &hosts->num_hosts, err);
 }
 
+/* A number of workers that changes: from here on num_workers is the largest. Ranks beyond the slots
+ * are for hosts that come later. */
+static int read_sizes(uni_trainer *trainer, const uni_trainer_options *asked, int wanted,
+                      uni_error *err)
+{
+    int most = asked->max_workers ? asked->max_workers : wanted;
+    if (asked->min_workers == 0 && asked->max_workers == 0)
+        return 0;
+    if (!uni__hosts_keep_ranks(trainer)) {
+        if (most > wanted)
+            return uni_error_set(err, UNI_EUNSUPPORTED,
+                                 "max_workers %d: the number of workers can grow on one host and "
+                                 "over ssh, not with the launcher %s",
+                                 most, trainer->hosts->launcher->name);
+        return 0; /* the group restarts with fewer when a host is lost */
+    }
+    if (most < wanted || most > UNI__MOST_MEMBERS)
+        return uni_error_set(err, UNI_EINVAL,
+                             "max_workers %d must be from the number of workers (%d) to %d", most,
+                             wanted, UNI__MOST_MEMBERS);
+    if (asked->lockstep)
+        return 0;
+    trainer->first_workers = wanted;
+    trainer->min_workers = asked->min_workers ? asked->min_workers : 1;
+    trainer->options.num_workers = most;
+    return 0;
+}
+
 static int check_room(uni__hosts *hosts, uni_trainer *trainer, const uni_trainer_options *asked,
                       uni_error *err)
 {
@@ -60,6 +88,8 @@ static int check_room(uni__hosts *hosts, uni_trainer *trainer, const uni_trainer
                              "mpirun or srun started %d processes here, so there are %d workers, "
                              "not %d: leave num_workers (-n) out",
                              room, room, wanted);
+    if (asked->max_workers > room && wanted > room && asked->min_workers <= room)
+        wanted = room; /* others join when there are hosts for them */
     if (wanted > room)
         return uni_error_set(err, UNI_ERESOURCE,
                              "%d workers are asked for, but the hosts have %d slot%s", wanted, room,
@@ -74,7 +104,7 @@ static int check_room(uni__hosts *hosts, uni_trainer *trainer, const uni_trainer
                              room == 1 ? "" : "s");
     trainer->options.num_workers = wanted - others;
     hosts->min_workers = asked->min_workers ? asked->min_workers : wanted;
-    return 0;
+    return others == 0 ? read_sizes(trainer, asked, wanted, err) : 0;
 }
 
 static int read_transport(uni__hosts *hosts, const char *name, uni_error *err)
@@ -317,7 +347,7 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
     char join[UNI__JOIN_MAX];
     uni_value *argv = NULL, *names = NULL, *environment = NULL, *program = NULL;
     char *log = uni__path_join(run->places.logs_dir, "launcher.log", NULL);
-    int status;
+    int status, ranks = hosts->foreign ? run->num_workers : uni__hosts_room(trainer);
     for (int i = 0; i < hosts->num_addresses; i++)
         addresses[i] = hosts->addresses[i].text;
     UNI_TRY_GOTO(uni__credentials_new(&credentials, err), done);
@@ -334,7 +364,7 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
                            .announced_by_rank = hosts->foreign ? hosts->join_path : NULL,
                            .addresses = addresses,
                            .num_addresses = hosts->num_addresses,
-                           .num_workers = run->num_workers,
+                           .num_workers = ranks,
                            .credentials = &credentials,
                            .hello_timeout = trainer->options.hello_timeout,
                            .silent_timeout = trainer->options.silent_timeout,
@@ -346,7 +376,7 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
     }
     make_token(hosts);
     UNI_TRY_GOTO(write_token(run, err), done);
-    UNI_TRY_GOTO(launcher_words(hosts, run->num_workers, &argv, &names, err), done);
+    UNI_TRY_GOTO(launcher_words(hosts, ranks, &argv, &names, err), done);
     UNI_TRY_GOTO(uni__group_listen(run->group, &launch, join, err), done);
     UNI_TRY_GOTO(write_join(run, join, err), done);
     environment = launcher_environment(hosts, join);

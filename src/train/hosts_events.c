@@ -160,7 +160,8 @@ void uni__hosts_placed(void *context)
     if (status == 0)
         status = uni__hosts_seat(run, &err);
     for (int r = 0; r < run->num_workers && status == 0; r++)
-        status = uni__attempt_start_rank(run, r, &err);
+        status = run->ranks[r].away ? uni__results_writer_rank_ended(run->writer, r, &err)
+                                    : uni__attempt_start_rank(run, r, &err);
     if (status < 0)
         uni__run_fatal(run, UNI__CAUSE_LAUNCH, &err);
     uni__run_describe(run, "running");

@@ -67,7 +67,7 @@ int uni__hosts_choose_transport(uni__run *run, uni_error *err)
 bool uni__hosts_keep_ranks(const uni_trainer *trainer)
 {
     const uni__hosts *hosts = trainer->hosts;
-    return !hosts || (hosts->ucx && hosts->launcher->is_outlived && !hosts->foreign);
+    return !hosts || (hosts->launcher->is_outlived && !hosts->foreign); /* so it is UCX */
 }
 
 bool uni__hosts_use_ucx(const uni_trainer *trainer)

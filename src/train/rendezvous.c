@@ -238,7 +238,7 @@ static int open_group(uni_comm **out, uni_session *session, uint32_t group,
         return uni_error_set(err, UNI_ENOMEM, "no memory for a communicator");
     }
     it->ucx = ucx;
-    it->gathers = ucx && session->apart && session->has_met;
+    it->gathers = ucx && session->apart && (session->has_met || members->count > 0);
     uni__rendezvous peers = { .vtable = &session_vtable,
                               .context = it,
                               .rank = own_place(it),

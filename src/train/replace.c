@@ -23,6 +23,9 @@
 #define EARLY_DEATHS 5 /* in a row, of new processes that have not joined */
 /* A death is known after some milliseconds: ranks that wait longer than this wait for nothing. */
 #define REGROUP_NS 200000000ull
+/* Ranks that do not reach each other would meet for ever. */
+#define MOST_VAIN 4
+#define VAIN_NS 30000000000ull
 
 static bool says(const uni__run *run, int rank, uint32_t what)
 {
@@ -228,6 +231,23 @@ static void look_for_returned(uni__run *run)
         }
 }
 
+static bool is_in_vain(uni__run *run, uint64_t now)
+{
+    run->attempt.vain = now - run->attempt.vain_ns < VAIN_NS ? run->attempt.vain + 1 : 1;
+    run->attempt.vain_ns = now;
+    if (run->attempt.vain <= MOST_VAIN)
+        return false;
+    uni__cause cause = uni__cause_new(
+        run, UNI__CAUSE_ERROR, -1, UNI_EPEER,
+        "the ranks have met %d times without a death between, and lose each other every time: %s",
+        MOST_VAIN,
+        run->trainer->hosts ? "the network between the hosts drops what UCX sends (a firewall, a "
+                              "port, a route); their logs say who waited for whom"
+                            : "their logs say who waited for whom");
+    uni__run_fail(run, &cause);
+    return true;
+}
+
 /* Ranks that wait for another group although none has died. */
 static void look_for_waiting(uni__run *run, uint64_t now)
 {
@@ -246,7 +266,7 @@ static void look_for_waiting(uni__run *run, uint64_t now)
         run->attempt.awaited_ns = 0;
     else if (run->attempt.awaited_ns == 0)
         run->attempt.awaited_ns = now;
-    else if (now - run->attempt.awaited_ns > REGROUP_NS) {
+    else if (now - run->attempt.awaited_ns > REGROUP_NS && !is_in_vain(run, now)) {
         run->attempt.group++;
         uni__replace_regroup(run);
     }

@@ -28,7 +28,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "train/run_internal.h"
+#include "train/hosts_internal.h"
 #include "train/shared.h"
 
 #define EARLY_DEATHS 5 /* in a row, of a process that was not let in yet */
@@ -52,6 +52,8 @@ static void set_member(uni__run *run, int rank, bool member)
 
 void uni__resize_begin(uni__run *run)
 {
+    /* Over hosts there may be fewer slots than ranks. */
+    int room = run->trainer->hosts ? uni__hosts_room(run->trainer) : run->num_workers;
     run->attempt.members = (uni__members){ 0 };
     run->attempt.ready_ns = 0;
     run->attempt.fixed_by = NULL;
@@ -59,7 +61,7 @@ void uni__resize_begin(uni__run *run)
         uni__rank *slot = &run->ranks[i];
         slot->away = slot->joining = slot->fresh = slot->leaving = slot->dismissed = false;
         if (uni__run_is_resizable(run))
-            set_member(run, i, i < run->target);
+            set_member(run, i, i < run->target && i < room);
     }
 }
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -149,6 +150,58 @@ class Lost(Elastic):
             self.assertLess(seconds, 3)
         finally:
             later.join()
+
+
+class Resized(Elastic):
+    """The number of workers changes: nobody waits for a host that is lost, and a new one can be added."""
+
+    names = ("a", "b", "c")
+
+    def sums(self, name):
+        """Of each rank's weights; equal to rounding."""
+        run = Run(self.net.storage, name)
+        found = [re.findall(r"^sums (.*)$", run.log(worker["rank"]), re.M) for worker in run.about()["workers"]]
+        return [[float(word) for word in lines[-1].split()] for lines in found if lines]
+
+    def check_sums(self, name, expected):
+        for sums in self.sums(name):
+            for one, other in zip(sums, expected):
+                self.assertAlmostEqual(one, other, delta=1e-3 * max(1, abs(other)))
+
+    def expected(self):
+        code, out = self.run_it("fixed", worker=("0", "20"))
+        self.assertEqual(code, 0, out)
+        return self.sums("fixed")[0]
+
+    def test_goes_on_with_fewer(self):
+        """With a minimum the others go on at once; the host joins when it is there again."""
+        expected = self.expected()
+        process = self.start_it("fewer", "--workers", "2:4", worker=("20", "20"))
+        pids, run = self.started("fewer", 4), Run(self.net.storage, "fewer")
+        self.net.link_down("b")
+        self.wait_for(lambda: run.about()["members"] == 2, 10)
+        before = run.about()["iterations"]
+        self.wait_for(lambda: run.about()["iterations"] > before, 20)
+        self.net.link_up("b")
+        self.wait_for(lambda: run.about()["members"] == 4, 30)
+        code, out = finish(process, 90)
+        print([line for line in out.splitlines() if "workers" in line])
+        self.assertEqual(code, 0, out)
+        self.assertEqual(run.about()["attempt"], 1, out)
+        last = {line["rank"]: line["pid"] for line in run.events("exit")}
+        self.assertEqual({rank for rank in (0, 1) if pids[rank] != last[rank]}, set())
+        self.check_sums("fewer", expected)
+
+    def test_scaled(self):
+        expected = self.expected()
+        process = self.start_it("scaled", "--workers", "1:4", "-n", "2", worker=("20", "20"))
+        self.wait_for(lambda: Run(self.net.storage, "scaled").about()["iterations"] >= 1)
+        for count in ("4", "3", "4"):
+            code, out = finish(self.net.start(COMMAND, "scale", "scaled", count))
+            self.assertEqual(code, 0, out)
+        code, out = finish(process, 90)
+        self.assertEqual(code, 0, out)
+        self.check_sums("scaled", expected)
 
 
 if __name__ == "__main__":

@@ -63,11 +63,18 @@ static int print_weights(const uni_model *model, uni_error *err)
 {
     uni_value *weights = NULL;
     uint64_t hash = 14695981039346656037ull;
+    double sums[2] = { 0 }; /* of all weights, and of their squares */
     UNI_TRY(uni_model_get_weights(&weights, model, err));
     for (size_t i = 0; i < uni_list_size(weights); i++) {
         const uni_array *array = uni_value_as_array(uni_list_get(weights, i));
         hash = hash_of(uni_array_data(array), uni_array_bytes(array), hash);
+        const float *values = uni_array_data(array);
+        for (size_t k = 0; k < uni_array_bytes(array) / sizeof *values; k++) {
+            sums[0] += values[k];
+            sums[1] += (double)values[k] * values[k];
+        }
     }
+    printf("sums %.9g %.9g\n", sums[0], sums[1]);
     printf("weights %zu %016llx\n", uni_list_size(weights), (unsigned long long)hash);
     uni_value_free(weights);
     return 0;
