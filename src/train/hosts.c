@@ -536,6 +536,8 @@ void uni__world_view(const uni__world *world, int rank, uni__view *out)
 const char *uni__rank_host(const uni__run *run, int rank)
 {
     uni__rank_place place;
+    if (rank >= 0 && run->ranks[rank].homeless)
+        return "(none)";
     return run->group && rank >= 0 && uni__group_place(run->group, rank, &place)
                ? place.host
                : run->trainer->host.hostname;

@@ -253,6 +253,102 @@ void uni__hosts_look(uni__run *run, uint64_t now)
     }
 }
 
+/* ---- more hosts than before ---- */
+
+static int find_host(const uni__hosts *hosts, const char *name)
+{
+    int found = hosts->num_hosts - 1;
+    while (found >= 0 && strcmp(hosts->list[found].name, name) != 0)
+        found--;
+    return found;
+}
+
+/* Its index, or -1 without memory. */
+static int append_host(uni__hosts *hosts, const uni__host_slots *fresh)
+{
+    size_t count = (size_t)hosts->num_hosts + 1;
+    uni__host_slots *list = realloc(hosts->list, count * sizeof *list);
+    if (list)
+        hosts->list = list;
+    uni__host_seat *seats = list ? realloc(hosts->seats, count * sizeof *seats) : NULL;
+    if (!seats)
+        return -1;
+    hosts->seats = seats;
+    hosts->list[hosts->num_hosts] = *fresh;
+    hosts->seats[hosts->num_hosts] = (uni__host_seat){ 0 };
+    return hosts->num_hosts++;
+}
+
+/* No host was ever meant for it. */
+static bool is_spare_rank(const uni__run *run, int rank)
+{
+    const uni__hosts *hosts = run->trainer->hosts;
+    bool spare = run->ranks[rank].homeless && run->ranks[rank].away;
+    for (int i = 0; i < hosts->num_vacancies; i++)
+        spare &= rank < hosts->vacancies[i].first ||
+                 rank >= hosts->vacancies[i].first + hosts->vacancies[i].count;
+    return spare;
+}
+
+static uni__vacancy spare_ranks(const uni__run *run, int slots)
+{
+    uni__vacancy found = { .first = 0, .since_ns = uni__monotonic_ns() };
+    while (found.first < run->num_workers && !is_spare_rank(run, found.first))
+        found.first++;
+    while (found.count < slots && found.first + found.count < run->num_workers &&
+           is_spare_rank(run, found.first + found.count))
+        found.count++;
+    return found;
+}
+
+static void add_host(uni__run *run, const uni__host_slots *fresh)
+{
+    uni__hosts *hosts = run->trainer->hosts;
+    int host = find_host(hosts, fresh->name);
+    if (host >= 0 && hosts->seats[host].count > 0) {
+        uni__run_tell(run, UNI_EVENT_WARNING, -1, "host %s is not added: it is in the run already",
+                      fresh->name);
+        return;
+    }
+    uni__vacancy ranks = spare_ranks(run, fresh->slots);
+    bool again = host >= 0 && hosts->seats[host].down;
+    if (ranks.count == 0 && !again) {
+        uni__run_tell(run, UNI_EVENT_WARNING, -1,
+                      "host %s is not added: %d is the largest number of workers (--workers "
+                      "MIN:MAX), and every one of them has a host",
+                      fresh->name, run->num_workers);
+        return;
+    }
+    if (host < 0 && (host = append_host(hosts, fresh)) < 0) {
+        uni__run_tell(run, UNI_EVENT_WARNING, -1, "host %s is not added: out of memory",
+                      fresh->name);
+        return;
+    }
+    hosts->list[host].slots = fresh->slots;
+    hosts->seats[host] = (uni__host_seat){ 0 };
+    if (ranks.count == 0)
+        return; /* it is tried again, for the ranks that it had */
+    hosts->vacancies[hosts->num_vacancies++] = ranks;
+    int least = ranks.first + ranks.count;
+    uni__resize_to(run, run->target > least ? run->target : least);
+}
+
+void uni__hosts_add(uni__run *run, const char *list)
+{
+    const uni__hosts *hosts = run->trainer->hosts;
+    uni__host_slots *fresh = NULL;
+    uni_error err = { 0 };
+    int count = 0;
+    if (!hosts || !hosts->seats || uni__hosts_parse(list, &fresh, &count, &err) < 0) {
+        uni__run_tell(run, UNI_EVENT_WARNING, -1, "no host is added: %s",
+                      err.message[0] ? err.message : "the run has none");
+        return;
+    }
+    for (int i = 0; i < count; i++)
+        add_host(run, &fresh[i]);
+    free(fresh);
+}
+
 /* ---- it has come, or not ---- */
 
 static void refuse_host(uni__run *run, int host, int first_rank, const char *why)

@@ -118,6 +118,8 @@ int uni__hosts_seat(uni__run *run, uni_error *err) UNI_MUST_USE;
 /* A host is lost: true when the ranks on the others go on. *cause is the attempt's otherwise. */
 bool uni__hosts_lose_ranks(uni__run *run, int first_rank, uni__cause *cause);
 void uni__hosts_look(uni__run *run, uint64_t now); /* at every tick */
+/* Hosts that `unisono scale --hosts` names: "c:2,d:2". */
+void uni__hosts_add(uni__run *run, const char *list);
 void uni__hosts_joined(void *context, int first_rank);
 void uni__hosts_missing(void *context, const char *sentence);
 

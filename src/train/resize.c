@@ -336,7 +336,7 @@ void uni__resize_to(uni__run *run, int workers)
  * can put there what it likes, and must not hold us up. */
 void uni__resize_ask(uni__run *run)
 {
-    char text[16] = "", *end = text;
+    char text[UNI__SCALE_BYTES] = "", *end = text;
     struct stat info;
     if (!uni__run_is_resizable(run) || run->state != UNI__RUN_RUNNING)
         return;
@@ -350,6 +350,11 @@ void uni__resize_ask(uni__run *run)
     /* What cannot be removed would be read, and complained of, at every tick. */
     if (unlinkat(run->places.dir_fd, UNI__SCALE_FILE, 0) < 0)
         return;
+    text[strcspn(text, "\n")] = '\0';
+    if (text[0] == '+') {
+        uni__hosts_add(run, text + 1);
+        return;
+    }
     long wanted = size > 0 ? strtol(text, &end, 10) : 0;
     if (end > text && wanted >= run->trainer->min_workers && wanted <= run->num_workers)
         uni__resize_to(run, (int)wanted);

@@ -203,6 +203,41 @@ class Resized(Elastic):
         self.assertEqual(code, 0, out)
         self.check_sums("scaled", expected)
 
+    def test_added_host(self):
+        """A run over two hosts gets a third one while it trains; what cannot be added is refused, and the run goes on."""
+        expected = self.expected()
+        process = self.start_it("added", "--workers", "1:6", "-n", "4", worker=("40", "20"))
+        pids, run = self.started("added", 4), Run(self.net.storage, "added")
+        for words, sentence in ((("--hosts", "c:2"), "write +HOST:SLOTS"), (("6", "--hosts", "+c:2"), "not both"), ((), "which hosts to add"),
+                                (("--hosts", "+-oX:1"), "is not a valid host name"), (("--hosts", "+b:2"), "its output says why")):
+            code, out = finish(self.net.start(COMMAND, "scale", "added", *words))
+            self.assertNotEqual(code, 0, words)
+            self.assertIn(sentence, " ".join(out.split()))
+        code, out = finish(self.net.start(COMMAND, "scale", "added", "--hosts", "+c:2"))
+        self.assertEqual(code, 0, out)
+        self.assertIn("6 workers", out)
+        self.assertEqual([worker["host"] for worker in run.about()["workers"]], ["a", "a", "b", "b", "c", "c"])
+        code, out = finish(process, 90)
+        self.assertEqual(code, 0, out)
+        self.assertIn("host b is not added: it is in the run already", out)
+        last = {line["rank"]: line["pid"] for line in run.events("exit")}
+        self.assertEqual({rank for rank in pids if pids[rank] != last[rank]}, set())
+        self.check_sums("added", expected)
+
+
+class Apart(Elastic):
+    def test_no_way_between(self):
+        """Both hosts reach the controller, but not each other: the ranks do not meet for ever."""
+        process = self.start_it("apart", "--max-failures", "0", worker=("20", "200"))
+        self.started("apart", 4)
+        self.net.set_apart("a", "b")
+        try:
+            code, out = finish(process, 120)
+        finally:
+            self.net.set_apart("a", "b", False)
+        self.assertNotEqual(code, 0, out)
+        self.assertIn("the network between the hosts drops what UCX sends", out)
+
 
 if __name__ == "__main__":
     if SKIP:

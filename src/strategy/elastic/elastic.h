@@ -1,5 +1,5 @@
 /*
- * elastic.h - ranks of one host that come and go while fit goes on.
+ * elastic.h - ranks that come and go while fit goes on.
  *
  * When a rank dies, the others keep their processes, models and readers. A new process takes the
  * dead one's rank, and all meet over a new communicator. What was under way is completed or
@@ -46,8 +46,11 @@
  * an epoch the ranks compare the states of their callbacks, and a rank with a state of its own (a
  * log file of the chief) is not replaced.
  *
+ * Over several hosts no rank can read what another one has: apart.c says how a step is complete or
+ * repeated there, and gathers what ranks say of themselves.
+ *
  * What does not fit (gradient accumulation, a second fit, the first step of a fit, what follows it,
- * a death while a kernel is updated by factors, several hosts) fails as before, and the run
+ * a death while a kernel is updated by factors) fails as before, and the run
  * restarts from its checkpoint. fit's thread.
  */
 #ifndef UNISONO_STRATEGY_ELASTIC_H
