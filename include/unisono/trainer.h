@@ -129,12 +129,12 @@ typedef struct uni_trainer_options {
      * can join without it, even if the launcher's channel is compromised (docs/hosts.md).
      * Default UNISONO_SECRET_FILE, otherwise none. */
     const char *secret_file;
-    /* At least this many workers. On one host, with multi_worker and fit: a group that loses a
-     * worker continues without it at once, and with its replacement when that has started; and
-     * uni_trainer_scale changes the number (docs/strategies.md). Over hosts: continue without a
-     * lost host if this many slots remain. Default num_workers. */
+    /* At least this many workers. On one host and over ssh, with multi_worker and fit: a group that
+     * loses a worker or a host continues without it at once, and with its replacement when that has
+     * started; and uni_trainer_scale changes the number (docs/strategies.md). Otherwise, over
+     * hosts: restart without a lost host if this many slots remain. Default num_workers. */
     int min_workers;
-    int max_workers; /* one host: the number can grow up to this; default num_workers */
+    int max_workers; /* one host or ssh: the number can grow up to this; default num_workers */
     double cpus_per_worker; /* default: an equal share of the affinity mask and the cgroup quota */
     /* Bytes that each worker reserves: more than its host has is an error. Not enforced as a
      * limit. Default: none. */

@@ -84,6 +84,14 @@ static void agent_frame(uni__group *group, const uni__wire_frame *frame)
         uni_value_free(message);
         return;
     }
+    if (rank > group->num_slots && group->remote) {
+        uni__exit how = { .exit_code = (int)uni_dict_get_int(message, "exit_code", 127),
+                          .signal = (int)uni_dict_get_int(message, "signal", 0) };
+        if (frame->type == UNI__AGENT_EXITED || frame->type == UNI__AGENT_SPAWN_FAILED)
+            uni__remote_more_exited(group, rank, &how);
+        uni_value_free(message);
+        return;
+    }
     switch (frame->type) {
     case UNI__AGENT_HELLO:
         group->agent_pid = (int)uni_dict_get_int(message, "pid", 0);

@@ -46,9 +46,12 @@ static const char *name_of(const uni__remote *remote, int rank)
     return rank >= 0 ? uni_value_as_string(uni_list_get(remote->names, (size_t)rank), NULL) : NULL;
 }
 
-/* Over ssh we have told each host its ranks. Under mpirun and srun it is the launcher that does. */
+/* Over ssh we have told each host its ranks. Under mpirun and srun it is the launcher that does. A
+ * host that comes later has just the ranks that it is awaited for. */
 static bool may_have(const uni__remote *remote, const uni__remote_host *host, int rank)
 {
+    if (remote->placed)
+        return true;
     const char *own = name_of(remote, (int)uni__link_rank(host->link)), *of = name_of(remote, rank);
     return !remote->is_outlived || (own && of && strcmp(own, of) == 0);
 }
@@ -69,6 +72,12 @@ static void take_hello(uni__group *group, uni__remote_host *host, const uni_valu
     host->memory = uni_dict_get_float(hello, "memory", 0);
     host->ucx = uni_dict_get_bool(hello, "ucx", false);
     host->num_ranks = (int)uni_list_size(ranks);
+    if (remote->placed && !uni__remote_more_expects(remote, ranks)) {
+        uni__remote_refuse(group, host->address, "it has ranks that no host is awaited for");
+        uni__link_close(host->link);
+        host->link = NULL;
+        return;
+    }
     for (int i = 0; i < host->num_ranks; i++) {
         int rank = (int)uni_value_as_int(uni_list_get(ranks, (size_t)i), -1);
         if (rank < 0 || rank >= remote->num_ranks || remote->ranks[rank].host ||
@@ -96,10 +105,11 @@ static void take_hello(uni__group *group, uni__remote_host *host, const uni_valu
         return;
     }
     host->hello = true;
-    const char *known = name_of(remote, host->first_rank);
+    const char *known = remote->placed ? remote->more.name : name_of(remote, host->first_rank);
     if (known)
         snprintf(host->name, sizeof host->name, "%.200s", known);
     check_placed(group);
+    uni__remote_more_look(group, host);
 }
 
 /* ---- what hosts say ---- */
@@ -111,6 +121,11 @@ static void take_words(uni__group *group, int rank, const uint8_t *payload, size
     if (size != sizeof words || !worker->page)
         return;
     memcpy(&words, payload, sizeof words);
+    const uni__page *page = worker->page;
+    /* What decides about groups is looked at in this round, not at the next tick. */
+    group->remote->fresh |=
+        words.awaits != atomic_load(&page->awaits) || words.ending != atomic_load(&page->ending) ||
+        words.left != atomic_load(&page->left) || words.joined != atomic_load(&page->joined);
     uni__worker_words_apply(worker->page, &words);
     group->remote->ranks[rank].saw_stopping = words.saw_stopping != 0;
 }
@@ -297,6 +312,7 @@ static void take_of_host(uni__group *group, uni__remote_host *host, int type,
         if (!host->program && uni_dict_get(message, "program"))
             host->program = uni_value_copy(uni_dict_get(message, "program"));
         check_placed(group);
+        uni__remote_more_look(group, host);
     }
     uni_value_free(message);
 }

@@ -1,5 +1,5 @@
 /*
- * host_ssh.c - `unisono-host --ssh PROGRAM HOSTS`: the launcher over plain OpenSSH, beside the
+ * host_ssh.c - `unisono-host --ssh PROGRAM HOSTS [FIRST:ALL]`: the launcher over plain OpenSSH, beside the
  * controller, and `unisono-host --order`, which it starts on the hosts.
  *
  * One ssh for each host. The agent's order (where the controller listens, which ranks are its own)
@@ -270,15 +270,16 @@ static int follow(connection *all, int count, const char *agent)
     return code;
 }
 
-int host_ssh(const char *agent, const char *program, const char *list)
+int host_ssh(const char *agent, const char *program, const char *list, const char *place)
 {
     uni__host_slots *hosts = NULL;
     uni_error err = { 0 };
-    int count = 0, size = 0, code = 70;
+    int count = 0, size = 0, first = 0, all_ranks = 0, code = 70;
     struct sigaction action = { .sa_handler = not_for_us };
     (void)sigaction(SIGPIPE, &action, NULL); /* not SIG_IGN: that would stay with ssh */
     const char *join = getenv(UNI__JOIN_VARIABLE);
-    if (!join || uni__hosts_parse(list, &hosts, &count, &err) < 0) {
+    bool placed = !place || sscanf(place, "%d:%d", &first, &all_ranks) == 2;
+    if (!join || !placed || uni__hosts_parse(list, &hosts, &count, &err) < 0) {
         fprintf(stderr, "unisono-host: --ssh is for `unisono run` to use; %s\n", err.message);
         return 64;
     }
@@ -286,8 +287,10 @@ int host_ssh(const char *agent, const char *program, const char *list)
     char *command = quoted(agent);
     for (int i = 0; i < count; i++)
         size += hosts[i].slots;
+    if (place)
+        size = all_ranks;
     bool fine = all && command, checks = strncmp(join, "check:", strlen("check:")) == 0;
-    for (int i = 0, rank = 0; i < count && fine; rank += hosts[i++].slots) {
+    for (int i = 0, rank = first; i < count && fine; rank += hosts[i++].slots) {
         all[i] =
             (connection){ .host = &hosts[i], .first_rank = rank, .size = size, .checks = checks };
         fine = start(&all[i], program, command);
