@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/fake_run.h"
+#include "train/test_helpers.h"
 
 static uni__cause cause_of(uni__cause_class kind, int rank, int signal)
 {
@@ -143,7 +143,10 @@ static void errors_of_frameworks(void **state)
     static const struct {
         const char *backend;
         bool held;
-    } cases[] = { { "torch", true }, { "tensorflow", true }, { "native", false }, { "none", false },
+    } cases[] = { { "torch", true },
+                  { "tensorflow", true },
+                  { "native", false },
+                  { "none", false },
                   { "horovod", false } };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         the->run.attempt.held.kind = UNI__CAUSE_NONE;

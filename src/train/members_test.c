@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/fake_run.h"
+#include "train/test_helpers.h"
 
 static int with_servers(void **state)
 {

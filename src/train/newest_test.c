@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/fake_run.h"
+#include "train/test_helpers.h"
 
 #define WAIT (30 * SECOND)
 
@@ -175,10 +175,14 @@ static void a_message_that_is_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(nothing_was_asked),     TEST(answered_at_once),
-        TEST(a_checkpoint_that_is_not_complete), TEST(after_save_checkpoint),
-        TEST(ahead_of_rank_0),       TEST(not_ahead_of_rank_0),
-        TEST(what_is_sent),          TEST(a_message_that_is_lost),
+        TEST(nothing_was_asked),
+        TEST(answered_at_once),
+        TEST(a_checkpoint_that_is_not_complete),
+        TEST(after_save_checkpoint),
+        TEST(ahead_of_rank_0),
+        TEST(not_ahead_of_rank_0),
+        TEST(what_is_sent),
+        TEST(a_message_that_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

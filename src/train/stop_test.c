@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/fake_run.h"
+#include "train/test_helpers.h"
 
 static void at(int rank, int64_t begun, int64_t reported)
 {
@@ -138,8 +138,11 @@ static void a_trial_in_lockstep(void **state)
         uint32_t released;
         int64_t iteration, stop_at;
     } cases[] = {
-        { true, true, 4, 5, 5 },  { true, true, 5, 5, 6 },  { false, true, 4, 5, 6 },
-        { true, false, 4, 5, 6 }, { true, true, 0, 0, 1 },
+        { true, true, 4, 5, 5 },
+        { true, true, 5, 5, 6 },
+        { false, true, 4, 5, 6 },
+        { true, false, 4, 5, 6 },
+        { true, true, 0, 0, 1 },
         /* The low 32 bits are in the page. */
         { true, true, UINT32_MAX, 1ll << 32, 1ll << 32 },
         { true, true, 0, 1ll << 32, (1ll << 32) + 1 },
@@ -279,12 +282,12 @@ static void without_a_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(behind_no_rank),       TEST(ranks_that_do_not_count),
-        TEST(why_is_said),          TEST(a_signal_comes_before_a_wish),
-        TEST(in_every_state),       TEST(hosts_see_it_first),
-        TEST(a_trial_in_lockstep),  TEST(programs_get_a_signal),
-        TEST(the_grace_time_ends),  TEST(an_early_stop_that_some_ignore),
-        TEST(without_grace),        TEST(at_once),
+        TEST(behind_no_rank),      TEST(ranks_that_do_not_count),
+        TEST(why_is_said),         TEST(a_signal_comes_before_a_wish),
+        TEST(in_every_state),      TEST(hosts_see_it_first),
+        TEST(a_trial_in_lockstep), TEST(programs_get_a_signal),
+        TEST(the_grace_time_ends), TEST(an_early_stop_that_some_ignore),
+        TEST(without_grace),       TEST(at_once),
         TEST(without_a_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,11 @@
-/* fake_run.c - see fake_run.h. Stand-ins are weak: the part under test brings its own functions. */
+/* test_helpers.c - see test_helpers.h. Stand-ins are weak: the part under test brings its own functions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/process.h"
-#include "train/fake_run.h"
+#include "train/test_helpers.h"
 
 #define WEAK __attribute__((weak))
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/fake_run.h"
+#include "train/test_helpers.h"
 
 static void watch(double seconds)
 {
@@ -72,7 +72,8 @@ static void who_has_ended(void **state)
     /* Of several the first; a session that is closed has ended, too. */
     the->workers[1].state = UNI__WORKER_CLOSING;
     the->ranks[1].ended_ns = the->now - 3 * SECOND;
-    assert_non_null(strstr(ended(3), "rank 1 has closed its session after iteration 0, and rank 0"));
+    assert_non_null(
+        strstr(ended(3), "rank 1 has closed its session after iteration 0, and rank 0"));
     assert_int_equal(uni__run_first_ended(&the->run), 1);
     /* Ranks that are not in the group neither end nor wait. */
     the->ranks[0].away = the->ranks[1].away = true;
@@ -173,8 +174,9 @@ static void the_cause_names_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_slow_disk),        TEST(without_a_page),          TEST(who_has_ended),
-        TEST(ranks_that_wait_for_it), TEST(reports_still_come), TEST(synchronous_checkpoints),
+        TEST(a_slow_disk),        TEST(without_a_page),
+        TEST(who_has_ended),      TEST(ranks_that_wait_for_it),
+        TEST(reports_still_come), TEST(synchronous_checkpoints),
         TEST(the_cause_names_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
