@@ -143,7 +143,7 @@ static void what_is_sent(void **state)
     uni__newest_answer(&the->run, 1, 9, "/runs/x/checkpoints/checkpoint_000003", -1);
     assert_string_equal(the->sent, "newest checkpoint 9: /runs/x/checkpoints/checkpoint_000003");
     assert_calls("send 1; ");
-    /* A path that its host does not see is no answer; "none" and a sentence are. */
+    /* A path that its host does not see is not sent; "none" and a sentence are. */
     the->own_storage = true;
     uni__newest_answer(&the->run, 1, 10, "/runs/x/checkpoints/checkpoint_000003", -1);
     assert_non_null(strstr(the->sent, ": !the checkpoint is complete, but this rank's host does "

@@ -1,5 +1,5 @@
-/* stop_test.c - all ranks stop at the same iteration: which one, for whom it waits, and what happens
- * to ranks that do not stop. */
+/* stop_test.c - all ranks stop at the same iteration: which one, what it waits for, and what
+ * happens to ranks that do not stop. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* test_helpers.c - see test_helpers.h. Stand-ins are weak: the part under test brings its own functions. */
+/* test_helpers.c - see test_helpers.h. Stand-ins are weak: the part under test brings its own
+ * functions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

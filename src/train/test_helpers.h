@@ -1,7 +1,7 @@
 /*
- * test_helpers.h - a run without processes, for tests of the controller's rules: the part under test is
- * linked as it is, every other function of the controller is a stand-in that writes down that it was
- * called. Time stands still until the test moves it. Only for tests.
+ * test_helpers.h - a run without processes, for tests of the controller's rules: the part under
+ * test is linked as it is, every other function of the controller is a stand-in that writes down
+ * that it was called. Time stands still until the test moves it. Only for tests.
  */
 #ifndef UNISONO_TRAIN_TEST_HELPERS_H
 #define UNISONO_TRAIN_TEST_HELPERS_H
