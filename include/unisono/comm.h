@@ -58,14 +58,19 @@ typedef struct uni_comm uni_comm;
 typedef struct uni_comm_buffer uni_comm_buffer;
 typedef struct uni_comm_request uni_comm_request;
 
-/* Reductions are for float32, float64, int32, int64 and uint8 (integers wrap around); MEAN for
- * the two floats only. MIN and MAX propagate NaN. Collectives that only move data accept every
- * dtype. */
+/* Reductions are for float16, bfloat16, float32, float64, int8, int16, int32, int64 and uint8
+ * (integers wrap around; the two narrow floats are rounded after every rank's share, and not
+ * reduced over MPI). MEAN is for floats, AND, OR and XOR (of bits) for integers only. MIN and MAX
+ * propagate NaN. Collectives that only move data accept every dtype. */
 typedef enum uni_comm_op {
     UNI_COMM_SUM = 1,
     UNI_COMM_MEAN = 2, /* the sum divided by the sum of the weights, each rank's being 1 */
     UNI_COMM_MIN = 3,
-    UNI_COMM_MAX = 4
+    UNI_COMM_MAX = 4,
+    UNI_COMM_PRODUCT = 5,
+    UNI_COMM_AND = 6,
+    UNI_COMM_OR = 7,
+    UNI_COMM_XOR = 8
 } uni_comm_op;
 
 #define UNI_COMM_NO_SPIN (-1)

@@ -17,22 +17,25 @@ size_t uni__call_bytes(const uni__call *call)
 
 static int check_reduction(const uni__call *call, uni_error *err)
 {
-    const char *name = uni__kind_name(call->kind);
-    if (call->op < UNI_COMM_SUM || call->op > UNI_COMM_MAX)
+    const char *name = uni__kind_name(call->kind), *type = uni_dtype_name(call->dtype);
+    if (call->op < UNI_COMM_SUM || call->op > UNI_COMM_XOR)
         return uni_error_set(err, UNI_EINVAL,
-                             "%s: %d is not a reduction; use UNI_COMM_SUM, MEAN, MIN "
-                             "or MAX",
+                             "%s: %d is not a reduction; use UNI_COMM_SUM, MEAN, MIN, MAX, "
+                             "PRODUCT, AND, OR or XOR",
                              name, (int)call->op);
     if (uni__kernel_type(call->dtype) < 0)
         return uni_error_set(err, UNI_EDTYPE,
-                             "%s does not reduce %s: convert it to float32, float64, int32, int64 "
-                             "or uint8",
-                             name, uni_dtype_name(call->dtype));
-    if (call->op == UNI_COMM_MEAN && call->dtype != UNI_F32 && call->dtype != UNI_F64)
+                             "%s does not reduce %s: convert it to a float, to int8, int16, int32 "
+                             "or int64, or to uint8",
+                             name, type);
+    if (uni__kernel_reduces(call->dtype, call->op))
+        return 0;
+    if (call->op == UNI_COMM_MEAN)
         return uni_error_set(err, UNI_EDTYPE,
                              "%s: the mean of %s is not a whole number; use the sum, or floats",
-                             name, uni_dtype_name(call->dtype));
-    return 0;
+                             name, type);
+    return uni_error_set(err, UNI_EDTYPE, "%s: %s has no reduction %s, which is for integers", name,
+                         type, uni__op_name((int)call->op));
 }
 
 static bool has_root(int kind)

@@ -23,8 +23,9 @@ const char *uni__kind_name(int kind)
 
 const char *uni__op_name(int op)
 {
-    static const char *const names[] = { "", "sum", "mean", "min", "max" };
-    return op >= 0 && op <= 4 ? names[op] : "?";
+    static const char *const names[] = { "",        "sum", "mean", "min", "max",
+                                         "product", "and", "or",   "xor" };
+    return op >= 0 && op <= UNI_COMM_XOR ? names[op] : "?";
 }
 
 void uni__describe_what(uint64_t what, uint64_t count, char *out, size_t size)

@@ -22,25 +22,41 @@ const uni__kernels *uni__kernels_best(void)
 
 int uni__kernel_type(uni_dtype dtype)
 {
-    switch (dtype) {
-    case UNI_F32:
-        return 0;
-    case UNI_F64:
+    static const uni_dtype types[UNI__KERNEL_TYPES] = { UNI_F32,  UNI_F64, UNI_F16,
+                                                        UNI_BF16, UNI_I32, UNI_I64,
+                                                        UNI_U8,   UNI_I8,  UNI_I16 };
+    for (int i = 0; i < UNI__KERNEL_TYPES; i++)
+        if (types[i] == dtype)
+            return i;
+    return -1;
+}
+
+/* The mean is a sum that is divided at the end. */
+static int kernel_op(uni_comm_op op)
+{
+    switch (op) {
+    case UNI_COMM_MIN:
         return 1;
-    case UNI_I32:
+    case UNI_COMM_MAX:
         return 2;
-    case UNI_I64:
+    case UNI_COMM_PRODUCT:
         return 3;
-    case UNI_U8:
+    case UNI_COMM_AND:
         return 4;
+    case UNI_COMM_OR:
+        return 5;
+    case UNI_COMM_XOR:
+        return 6;
     default:
-        return -1;
+        return 0;
     }
 }
 
-static int kernel_op(uni_comm_op op)
+bool uni__kernel_reduces(uni_dtype dtype, uni_comm_op op)
 {
-    return op == UNI_COMM_MIN ? 1 : op == UNI_COMM_MAX ? 2 : 0;
+    int type = uni__kernel_type(dtype);
+    return type >= 0 && (op != UNI_COMM_MEAN || type < UNI__KERNEL_FLOATS) &&
+           uni__kernels_base.combine[type][kernel_op(op)] != NULL;
 }
 
 static const void *at(const void *base, size_t offset)

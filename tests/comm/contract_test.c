@@ -23,12 +23,57 @@
 static const char *transport = "thread";
 static const int sizes[] = { 1, 2, 3, 4, 7 };
 static const size_t counts[] = { 0, 1, 3, 17, 1000, 5003 };
-static const uni_dtype dtypes[] = { UNI_F32, UNI_F64, UNI_I32, UNI_I64, UNI_U8 };
+static const uni_dtype dtypes[] = { UNI_F32, UNI_F64, UNI_I32, UNI_I64, UNI_U8,
+                                    UNI_I8,  UNI_I16, UNI_F16, UNI_BF16 };
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
+
+static bool is_narrow(uni_dtype dtype)
+{
+    return dtype == UNI_F16 || dtype == UNI_BF16;
+}
+
+static bool is_float(uni_dtype dtype)
+{
+    return dtype == UNI_F32 || dtype == UNI_F64 || is_narrow(dtype);
+}
+
+/* MPI has no reductions of them. */
+static bool can_reduce(const rank *me, uni_dtype dtype)
+{
+    const char *over = uni_comm_info_of(me->comm)->transport;
+    return !is_narrow(dtype) || strcmp(over, "thread") == 0 || strcmp(over, "shm") == 0 ||
+           strcmp(over, "ucx") == 0;
+}
+
+/* Only for whole numbers below 256, which both narrow floats hold exactly, and their means. */
+static double narrow_value(uint16_t bits, int mantissa, int bias)
+{
+    int exponent = (bits & 0x7fff) >> mantissa, rest = bits & ((1 << mantissa) - 1);
+    double size = exponent ? ldexp(1 + ldexp(rest, -mantissa), exponent - bias)
+                           : ldexp(rest, 1 - bias - mantissa);
+    return bits & 0x8000 ? -size : size;
+}
+
+static uint16_t narrow_bits(double value, int mantissa, int bias)
+{
+    int exponent, sign = value < 0 ? 0x8000 : 0;
+    double fraction = frexp(fabs(value), &exponent) * 2 - 1;
+    if (value == 0)
+        return 0;
+    return (uint16_t)(sign | (exponent - 1 + bias) << mantissa | (int)ldexp(fraction, mantissa));
+}
 
 static double get(const void *data, uni_dtype dtype, size_t i)
 {
     switch (dtype) {
+    case UNI_I8:
+        return ((const int8_t *)data)[i];
+    case UNI_I16:
+        return ((const int16_t *)data)[i];
+    case UNI_F16:
+        return narrow_value(((const uint16_t *)data)[i], 10, 15);
+    case UNI_BF16:
+        return narrow_value(((const uint16_t *)data)[i], 7, 127);
     case UNI_F32:
         return ((const float *)data)[i];
     case UNI_F64:
@@ -45,6 +90,18 @@ static double get(const void *data, uni_dtype dtype, size_t i)
 static void set(void *data, uni_dtype dtype, size_t i, double value)
 {
     switch (dtype) {
+    case UNI_I8:
+        ((int8_t *)data)[i] = (int8_t)value;
+        break;
+    case UNI_I16:
+        ((int16_t *)data)[i] = (int16_t)value;
+        break;
+    case UNI_F16:
+        ((uint16_t *)data)[i] = narrow_bits(value, 10, 15);
+        break;
+    case UNI_BF16:
+        ((uint16_t *)data)[i] = narrow_bits(value, 7, 127);
+        break;
     case UNI_F32:
         ((float *)data)[i] = (float)value;
         break;
@@ -58,7 +115,7 @@ static void set(void *data, uni_dtype dtype, size_t i, double value)
         ((int64_t *)data)[i] = (int64_t)value;
         break;
     default:
-        ((uint8_t *)data)[i] = (uint8_t)value;
+        ((uint8_t *)data)[i] = (uint8_t)(int)value;
     }
 }
 
@@ -83,15 +140,22 @@ static double expected(uni_comm_op op, int n, size_t i)
                                  : high;
 }
 
+/* What is left of a whole number in this type: an int8 wraps. */
+static double held(uni_dtype dtype, double value)
+{
+    return dtype == UNI_I8 ? (double)(int8_t)(int)value : value;
+}
+
 static void fill(const rank *me, void *data, uni_dtype dtype, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         set(data, dtype, i, value_of(me->rank, i));
 }
 
-static bool close_to(double a, double b)
+static bool close_to(uni_dtype dtype, double a, double b)
 {
-    return fabs(a - b) <= 1e-6 * (1 + fabs(b));
+    double places = dtype == UNI_F16 ? 0x1p-11 : dtype == UNI_BF16 ? 0x1p-8 : 1e-6;
+    return fabs(a - b) <= places * (1 + fabs(b));
 }
 
 static const char *check_all_reduce(rank *me, void *in, void *out, size_t count, uni_dtype dtype,
@@ -100,11 +164,11 @@ static const char *check_all_reduce(rank *me, void *in, void *out, size_t count,
     fill(me, in, dtype, count);
     OK(uni_comm_all_reduce(me->comm, in, out, count, dtype, op, err));
     for (size_t i = 0; i < count; i++)
-        if (!close_to(get(out, dtype, i), expected(op, me->size, i)))
+        if (!close_to(dtype, get(out, dtype, i), held(dtype, expected(op, me->size, i))))
             return say(me,
                        "rank %d of %d: all_reduce %d of %s, %zu elements, place %zu: %g, not %g",
                        me->rank, me->size, (int)op, uni_dtype_name(dtype), count, i,
-                       get(out, dtype, i), expected(op, me->size, i));
+                       get(out, dtype, i), held(dtype, expected(op, me->size, i)));
     if (in != out)
         for (size_t i = 0; i < count; i++)
             CHECK(get(in, dtype, i) == value_of(me->rank, i));
@@ -123,7 +187,7 @@ static const char *all_reduce_rank(rank *me)
     for (size_t d = 0; d < LENGTH(dtypes); d++)
         for (size_t c = 0; c < LENGTH(counts); c++)
             for (int op = UNI_COMM_SUM; op <= UNI_COMM_MAX && !wrong; op++) {
-                if (op == UNI_COMM_MEAN && d > 1)
+                if ((op == UNI_COMM_MEAN && !is_float(dtypes[d])) || !can_reduce(me, dtypes[d]))
                     continue;
                 /* Plain memory, shared memory, one of each, and ranks that do not agree about it. */
                 void *ways[][2] = { { a, a }, { a, b }, { s, s },
@@ -152,6 +216,22 @@ static void test_all_reduce(void **state)
     on_all_sizes(all_reduce_rank);
 }
 
+static const char *check_scatter(rank *me, void *in, void *out, size_t count, uni_dtype dtype)
+{
+    size_t n = (size_t)me->size, first = (size_t)me->rank * count;
+    fill(me, in, dtype, count * n);
+    OK(uni_comm_reduce_scatter(me->comm, in, out, count, dtype, UNI_COMM_MAX, err));
+    for (size_t i = 0; i < count; i++)
+        CHECK(get(out, dtype, i) == expected(UNI_COMM_MAX, me->size, first + i));
+    /* In place: my part of the whole is the output. */
+    fill(me, in, dtype, count * n);
+    char *part = (char *)in + first * uni_dtype_size(dtype);
+    OK(uni_comm_reduce_scatter(me->comm, in, part, count, dtype, UNI_COMM_SUM, err));
+    for (size_t i = 0; i < count; i++)
+        CHECK(get(part, dtype, i) == held(dtype, expected(UNI_COMM_SUM, me->size, first + i)));
+    return NULL;
+}
+
 /* Everything else, on plain and on shared memory. */
 static const char *check_moves(rank *me, void *in, void *out, size_t count, uni_dtype dtype)
 {
@@ -162,11 +242,13 @@ static const char *check_moves(rank *me, void *in, void *out, size_t count, uni_
         OK(uni_comm_broadcast(me->comm, in, count, dtype, root, err));
         for (size_t i = 0; i < count; i++)
             CHECK(get(in, dtype, i) == value_of(root, i));
+        if (!can_reduce(me, dtype))
+            continue;
         fill(me, in, dtype, count);
         OK(uni_comm_reduce(me->comm, in, r == root ? out : NULL, count, dtype, UNI_COMM_SUM, root,
                            err));
         for (size_t i = 0; i < count && r == root; i++)
-            CHECK(get(out, dtype, i) == expected(UNI_COMM_SUM, me->size, i));
+            CHECK(get(out, dtype, i) == held(dtype, expected(UNI_COMM_SUM, me->size, i)));
     }
     fill(me, in, dtype, count);
     OK(uni_comm_all_gather(me->comm, in, out, count, dtype, err));
@@ -176,22 +258,68 @@ static const char *check_moves(rank *me, void *in, void *out, size_t count, uni_
     OK(uni_comm_all_to_all(me->comm, in, out, count, dtype, err));
     for (size_t i = 0; i < count * n; i++)
         CHECK(get(out, dtype, i) == value_of((int)(i / count), (size_t)r * count + i % count));
-    fill(me, in, dtype, count * n);
-    OK(uni_comm_reduce_scatter(me->comm, in, out, count, dtype, UNI_COMM_MAX, err));
-    for (size_t i = 0; i < count; i++)
-        CHECK(get(out, dtype, i) == expected(UNI_COMM_MAX, me->size, (size_t)r * count + i));
-    /* In place: my part of the whole is the input, then the output. */
+    /* In place: my part of the whole is the input. */
     char *part = (char *)out + (size_t)r * count * uni_dtype_size(dtype);
     fill(me, part, dtype, count);
     OK(uni_comm_all_gather(me->comm, part, out, count, dtype, err));
     for (size_t i = 0; i < count * n; i++)
         CHECK(get(out, dtype, i) == value_of((int)(i / count), i % count));
-    fill(me, in, dtype, count * n);
-    part = (char *)in + (size_t)r * count * uni_dtype_size(dtype);
-    OK(uni_comm_reduce_scatter(me->comm, in, part, count, dtype, UNI_COMM_SUM, err));
+    return can_reduce(me, dtype) ? check_scatter(me, in, out, count, dtype) : NULL;
+}
+
+/* Rank r's element i for products (1, 2, or -1, so that 7 ranks fit a byte) and for bits. */
+static int64_t small_of(uni_comm_op op, int r, size_t i)
+{
+    static const int factors[] = { 1, 2, 1, -1 };
+    return op == UNI_COMM_PRODUCT ? factors[(i + (size_t)r * 3) % 4] : (int64_t)value_of(r, i);
+}
+
+static int64_t combined(uni_comm_op op, int n, size_t i)
+{
+    int64_t all = small_of(op, 0, i);
+    for (int r = 1; r < n; r++) {
+        int64_t v = small_of(op, r, i);
+        all = op == UNI_COMM_PRODUCT ? all * v
+              : op == UNI_COMM_AND   ? (all & v)
+              : op == UNI_COMM_OR    ? (all | v)
+                                     : (all ^ v);
+    }
+    return all;
+}
+
+static const char *check_combined(rank *me, void *data, size_t count, uni_dtype dtype,
+                                  uni_comm_op op)
+{
     for (size_t i = 0; i < count; i++)
-        CHECK(get(part, dtype, i) == expected(UNI_COMM_SUM, me->size, (size_t)r * count + i));
+        set(data, dtype, i, (double)small_of(op, me->rank, i));
+    OK(uni_comm_all_reduce(me->comm, data, data, count, dtype, op, err));
+    for (size_t i = 0; i < count; i++) {
+        int64_t want = combined(op, me->size, i);
+        CHECK(get(data, dtype, i) == (double)(dtype == UNI_U8 ? want & 0xff : want));
+    }
     return NULL;
+}
+
+/* Products, and the bits of integers; the bits of floats are refused before data move. */
+static const char *combine_rank(rank *me)
+{
+    const char *wrong = NULL;
+    double data[2049];
+    for (size_t d = 0; d < LENGTH(dtypes) && !wrong; d++)
+        for (int op = UNI_COMM_PRODUCT; op <= UNI_COMM_XOR && !wrong; op++) {
+            uni_error err = { 0 };
+            if (op != UNI_COMM_PRODUCT && is_float(dtypes[d]))
+                CHECK(uni_comm_all_reduce(me->comm, data, data, 1, dtypes[d], (uni_comm_op)op,
+                                          &err) == UNI_EDTYPE);
+            else if (can_reduce(me, dtypes[d]))
+                wrong = check_combined(me, data, LENGTH(data), dtypes[d], (uni_comm_op)op);
+        }
+    return wrong;
+}
+
+static void test_combine(void **state)
+{
+    on_all_sizes(combine_rank);
 }
 
 static const char *moves_rank(rank *me)
@@ -325,7 +453,7 @@ static const char *weighted_rank(rank *me)
     OK(uni_comm_all_reduce_weighted(me->comm, sums, sums, 3, UNI_F64, me->rank, &total, err));
     CHECK(total == weights);
     for (int i = 0; i < 3; i++)
-        CHECK(weights > 0 ? close_to(sums[i], want / weights) : sums[i] == 0);
+        CHECK(weights > 0 ? close_to(UNI_F64, sums[i], want / weights) : sums[i] == 0);
     return NULL;
 }
 
@@ -409,9 +537,9 @@ static void test_requests(void **state)
 /* This process is one rank: under mpirun, or (session) of a run, which may be over several hosts. Every function once, on one communicator. */
 static int run_as_rank(bool in_session)
 {
-    static const rank_function functions[] = { all_reduce_rank, large_rank,
-                                               weighted_rank,   ring_rank,
-                                               requests_rank,   moves_rank /* which ends it */ };
+    static const rank_function functions[] = { all_reduce_rank, large_rank,   weighted_rank,
+                                               ring_rank,       combine_rank, requests_rank,
+                                               moves_rank /* which ends it */ };
     static rank_result result;
     uni_error err = { 0 };
     rank me = { .result = &result };
@@ -449,10 +577,10 @@ int main(int argc, char **argv)
     if (argc > 2)
         cmocka_set_test_filter(argv[2]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_reduce), cmocka_unit_test(test_moves),
-        cmocka_unit_test(test_large),      cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_weighted),   cmocka_unit_test(test_send_recv),
-        cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_all_reduce), cmocka_unit_test(test_combine),
+        cmocka_unit_test(test_moves),      cmocka_unit_test(test_large),
+        cmocka_unit_test(test_same_bits),  cmocka_unit_test(test_weighted),
+        cmocka_unit_test(test_send_recv),  cmocka_unit_test(test_requests),
     };
     return cmocka_run_group_tests_name(transport, tests, NULL, NULL);
 }

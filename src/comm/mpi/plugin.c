@@ -233,9 +233,11 @@ MPI_Datatype uni__mpi_type_of(int dtype)
     case UNI_U8:
         return MPI_UINT8_T;
     case UNI_I8:
+        return MPI_INT8_T;
     case UNI_B8:
         return MPI_BYTE;
     case UNI_I16:
+        return MPI_INT16_T;
     case UNI_U16:
     case UNI_F16:
     case UNI_BF16:
@@ -256,7 +258,22 @@ static size_t size_of(int dtype)
 
 static MPI_Op op_of(int op)
 {
-    return op == UNI_COMM_MIN ? MPI_MIN : op == UNI_COMM_MAX ? MPI_MAX : MPI_SUM;
+    switch (op) {
+    case UNI_COMM_MIN:
+        return MPI_MIN;
+    case UNI_COMM_MAX:
+        return MPI_MAX;
+    case UNI_COMM_PRODUCT:
+        return MPI_PROD;
+    case UNI_COMM_AND:
+        return MPI_BAND;
+    case UNI_COMM_OR:
+        return MPI_BOR;
+    case UNI_COMM_XOR:
+        return MPI_BXOR;
+    default:
+        return MPI_SUM;
+    }
 }
 
 /* MPI_IN_PLACE does not cover a reduce_scatter into the rank's own part of the input. */
@@ -319,6 +336,12 @@ static int plugin_start(void *context, const uni__carrier_call *call, void **out
         snprintf(why, UNI__WHY_SIZE, "MPI counts to %d elements in a call; split the %zu", INT_MAX,
                  call->count);
         return UNI_ELIMIT;
+    }
+    if (call->op && (call->dtype == UNI_F16 || call->dtype == UNI_BF16)) {
+        snprintf(why, UNI__WHY_SIZE,
+                 "MPI does not reduce %s: convert it to float32, or use --transport ucx",
+                 call->dtype == UNI_F16 ? "float16" : "bfloat16");
+        return UNI_EDTYPE;
     }
     handle *h = calloc(1, sizeof *h);
     if (!h) {
