@@ -1,5 +1,5 @@
-/* first_cause_test.c - which of several failures is named: what may be the consequence of another is
- * held for a moment, and given up for a better one. */
+/* first_cause_test.c - which of several failures is named: what may be the consequence of another
+ * is held for a moment, and given up for a better one. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
