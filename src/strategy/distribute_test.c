@@ -1,5 +1,5 @@
-/* distribute_test.c - each rank's part of every global batch: all samples once, in rank order, as
- * even as possible, whatever the number of ranks, also when it changes in the middle of an epoch. */
+/* distribute_test.c - the part of every global batch that each rank gets: all samples once, in rank
+ * order, as even as possible, also when the number of ranks changes in the middle of an epoch. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -72,7 +72,7 @@ static void ask(int worker, uint32_t flags, uint64_t id, int status, const char 
     (void)uni__ps_progress(&ps);
 }
 
-/* What the worker was answered: "7 a 5" is call 7 with arguments a and function 5, "-" no answer. */
+/* What the worker was answered: "7 a 5": call 7, arguments a, function 5; "-": nothing. */
 static const char *answer_of(int worker)
 {
     static char text[128];
