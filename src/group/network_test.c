@@ -237,7 +237,7 @@ static void devices(void **state)
     unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
-/* The lower of the machine's and the cgroup's; 0 is no limit. */
+/* The lower of the machine's and the cgroup's; 0: there is no limit. */
 static void limits(void **state)
 {
     uni__host plain, host;
