@@ -1,5 +1,5 @@
 /*
- * elastic.h - ranks of one host that come and go while fit goes on.
+ * elastic.h - ranks that come and go while fit goes on.
  *
  * When a rank dies, the others keep their processes, models and readers. A new process takes the
  * dead one's rank, and all meet over a new communicator. What was under way is completed or
@@ -46,8 +46,11 @@
  * an epoch the ranks compare the states of their callbacks, and a rank with a state of its own (a
  * log file of the chief) is not replaced.
  *
+ * Over several hosts no rank can read what another one has: apart.c says how a step is complete or
+ * repeated there, and gathers what ranks say of themselves.
+ *
  * What does not fit (gradient accumulation, a second fit, the first step of a fit, what follows it,
- * a death while a kernel is updated by factors, several hosts) fails as before, and the run
+ * a death while a kernel is updated by factors) fails as before, and the run
  * restarts from its checkpoint. fit's thread.
  */
 #ifndef UNISONO_STRATEGY_ELASTIC_H
@@ -97,15 +100,16 @@ int uni__strategy_multi_worker(uni_strategy **out, int rank, int size,
                                uni_error *err) UNI_MUST_USE;
 
 /* Makes a multi_worker strategy elastic. slots, number: of the group that its communicator is of;
- * the strategy frees the slots, also when this fails. joins: this process came later than the
+ * the strategy frees the slots, also when this fails. apart: every rank has its own weights, as
+ * over several hosts. joins: this process came later than the
  * others, which are in the first call of uni_strategy_fit. */
 int uni__strategy_set_membership(uni_strategy *strategy, const uni__membership_vtable *vtable,
-                                 void *context, int *slots, uint32_t number, bool joins,
+                                 void *context, int *slots, uint32_t number, bool apart, bool joins,
                                  uni_error *err) UNI_MUST_USE;
 
 /* A fit has begun: from now on a rank that dies is replaced, if that is possible in this fit. All
  * ranks call it, and come to the same answer. */
-void uni__elastic_begin(uni_strategy *strategy);
+void uni__elastic_begin(uni_strategy *strategy, uni_model *model);
 /* At the end of a fit without an error: all ranks leave it as one group. Until then a new rank can
  * come, which gets from the others what it has missed. */
 int uni__elastic_close(uni_strategy *strategy, uni_error *err) UNI_MUST_USE;
@@ -116,6 +120,7 @@ bool uni__elastic_leaves(const uni_strategy *strategy);
 void uni__elastic_left(uni_strategy *strategy);
 /* Between the two: whether it is possible. */
 bool uni__elastic_is_active(const uni_strategy *strategy);
+bool uni__elastic_is_apart(const uni_strategy *strategy);
 void uni__elastic_free(uni_strategy *strategy);
 
 /* Functions of the updater (nn/step.h). */
@@ -144,6 +149,9 @@ int uni__elastic_do(uni_strategy *strategy, uni__elastic_call call, bool cut, vo
                     size_t bytes, uni_error *err) UNI_MUST_USE;
 /* A check that failed because a peer died: the next call finds out, so 0. */
 int uni__elastic_forgive(const uni_strategy *strategy, int status);
+
+/* This rank took over the others' weights after that step, and they do not compare them there. */
+bool uni__elastic_skips_check(const uni_strategy *strategy, int64_t step);
 
 /* Is this a new rank that has not joined yet? It makes no collective call before it joins. */
 bool uni__elastic_joins(const uni_strategy *strategy);

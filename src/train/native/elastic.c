@@ -85,6 +85,7 @@ int uni__open_elastic(uni_strategy **out, uni_session *session,
         }
     }
     status = uni__strategy_set_membership(*out, &members, session, slots, number,
+                                          uni__session_is_apart(session),
                                           uni__session_joins(session), err);
     if (status < 0) {
         uni_strategy_free(*out);
