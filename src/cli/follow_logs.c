@@ -97,6 +97,11 @@ int cli_log_follower_new(cli_log_follower **out, const cli_log_options *options,
     return 0;
 }
 
+int64_t cli_log_follower_begin(const cli_log_follower *follower, int rank)
+{
+    return uni__log_lines_begin(follower->lines, rank);
+}
+
 static void add_line(void *context, int rank, const char *line, size_t size)
 {
     cli_log_follower *follower = context;

@@ -30,6 +30,8 @@ typedef struct cli_log_options {
 
 int cli_log_follower_new(cli_log_follower **out, const cli_log_options *options,
                          uni_error *err) UNI_MUST_USE;
+/* Where the next line of that rank begins in its log. */
+int64_t cli_log_follower_begin(const cli_log_follower *follower, int rank);
 /* Prints complete lines; returns the number of bytes read. */
 size_t cli_log_follower_poll(cli_log_follower *follower);
 /* Returns the same lines as text, for the progress bar to print above itself. Valid until the next

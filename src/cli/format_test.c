@@ -4,7 +4,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 #include "cli/format.h"
@@ -26,6 +28,57 @@ static void test_durations_are_read(void **state)
         if (read != (rows[i].seconds >= 0) || (read && fabs(seconds - rows[i].seconds) > 1e-9))
             fail_msg("\"%s\" gave %d, %g", rows[i].text, read, seconds);
     }
+}
+
+static void test_interruptions(void **state)
+{
+    (void)state;
+    static const struct {
+        int attempt, replaced;
+        const char *told;
+    } rows[] = { { 1, 0, "" },
+                 { 2, 0, "1 restart" },
+                 { 3, 0, "2 restarts" },
+                 { 1, 1, "1 rank replaced" },
+                 { 1, 12, "12 ranks replaced" },
+                 { 4, 2, "3 restarts and 2 ranks replaced" } };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[CLI_SHORT];
+        uni_value *about = uni_value_dict();
+        assert_int_equal(uni_dict_take(about, "attempt", uni_value_int(rows[i].attempt)), 0);
+        assert_int_equal(uni_dict_take(about, "replaced", uni_value_int(rows[i].replaced)), 0);
+        assert_string_equal(cli_interruptions(about, text), rows[i].told);
+        uni_value_free(about);
+    }
+}
+
+static void test_ages(void **state)
+{
+    (void)state;
+    static const struct {
+        double age;
+        const char *told;
+    } rows[] = { { 0, "just now" },
+                 { 1.9, "just now" },
+                 { 2, "2 s ago" },
+                 { 59.9, "59 s ago" },
+                 { 60, "1 min ago" },
+                 { 3599, "59 min ago" },
+                 { 3600, "1 h ago" },
+                 { 47.9 * 3600, "47 h ago" },
+                 { 48 * 3600, "2 days ago" },
+                 { 71.9 * 3600, "2 days ago" },
+                 { -5, "just now" } };
+    char text[CLI_SHORT];
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_string_equal(cli_ago(1e9, 1e9 - rows[i].age, text), rows[i].told);
+    assert_string_equal(cli_ago(1e9, 0, text), "-");
+    assert_string_equal(cli_ago(1e9, NAN, text), "-");
+    assert_string_equal(cli_date(0, text), "-");
+    assert_string_equal(cli_date(NAN, text), "-");
+    setenv("TZ", "UTC", 1);
+    tzset();
+    assert_string_equal(cli_date(1e9, text), "2001-09-09 01:46:40");
 }
 
 static void test_sizes_are_read(void **state)
@@ -101,6 +154,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_durations_are_read),
+        cmocka_unit_test(test_interruptions),
+        cmocka_unit_test(test_ages),
         cmocka_unit_test(test_sizes_are_read),
         cmocka_unit_test(test_durations_are_written),
         cmocka_unit_test(test_times_ago),

@@ -63,12 +63,13 @@ static int select_ranks(selection *out, const uni_run *run, const char *ranks, u
     return 0;
 }
 
-/* The file position that at most `lines` lines follow. Reads the file backwards. */
-static long start_of_tail(FILE *file, long long lines)
+/* The file position that at most `lines` lines follow, up to `until` (-1: the end). Reads the file
+ * backwards. */
+static long start_of_tail(FILE *file, long long lines, int64_t until)
 {
     char block[8192];
     fseek(file, 0, SEEK_END);
-    long end = ftell(file), at = end;
+    long end = ftell(file), at = end = until >= 0 && until < end ? (long)until : end;
     while (at > 0) {
         long from = at > (long)sizeof block ? at - (long)sizeof block : 0;
         fseek(file, from, SEEK_SET);
@@ -81,9 +82,9 @@ static long start_of_tail(FILE *file, long long lines)
     return 0;
 }
 
-/* in_line: the last line was not complete, and continues here. */
+/* in_line: the last line was not complete, and continues here. until: -1: the end of the file. */
 static void print_file(cli_context *context, const char *run_dir, const char *name,
-                       const char *prefix, long long lines, bool *in_line)
+                       const char *prefix, long long lines, int64_t until, bool *in_line)
 {
     uni_error why = { 0 };
     int fd = uni__open_below(run_dir, name, &why);
@@ -96,8 +97,14 @@ static void print_file(cli_context *context, const char *run_dir, const char *na
         uni__warn("%s", why.message);
     if (!file)
         return;
-    fseek(file, lines >= 0 ? start_of_tail(file, lines ? lines : 1) : 0, SEEK_SET);
-    while (lines != 0 && (length = getline(&line, &capacity, file)) > 0) {
+    int64_t at = lines >= 0 ? start_of_tail(file, lines ? lines : 1, until) : 0;
+    fseek(file, (long)at, SEEK_SET);
+    while (lines != 0 && at != until && (length = getline(&line, &capacity, file)) > 0) {
+        at += length;
+        if (until >= 0 && at > until) {
+            length -= (ssize_t)(at - until);
+            at = until;
+        }
         fputs(*in_line ? "" : prefix, context->out.out);
         *in_line = line[length - 1] != '\n';
         uni__text_clear(&shown);
@@ -114,7 +121,7 @@ static void print_file(cli_context *context, const char *run_dir, const char *na
 /* rank_N.log.1 has older lines, the last of which may end in rank_N.log; with --lines only the
  * newest file counts. */
 static void print_rank(cli_context *context, const uni_run *run, const selection *chosen, int rank,
-                       bool prefix, long long lines)
+                       bool prefix, long long lines, int64_t until)
 {
     char name[64], before[320] = "";
     uni__text host = { 0 };
@@ -128,25 +135,16 @@ static void print_rank(cli_context *context, const uni_run *run, const selection
     uni__text_free(&host);
     for (int older = lines < 0 ? 1 : 0; older >= 0; older--) {
         snprintf(name, sizeof name, "logs/rank_%d.log%s", rank, older ? ".1" : "");
-        print_file(context, uni_run_info_of(run)->dir, name, before, lines, &in_line);
+        print_file(context, uni_run_info_of(run)->dir, name, before, lines, older ? -1 : until,
+                   &in_line);
     }
     if (in_line)
         fputc('\n', context->out.out);
 }
 
 /* Follows until the run is over, which is checked once a second. */
-static int follow(cli_context *context, uni_run *run, const selection *chosen, bool prefix,
-                  uni_error *err)
+static void follow(cli_context *context, uni_run *run, cli_log_follower *follower)
 {
-    cli_log_follower *follower = NULL;
-    UNI_TRY(cli_log_follower_new(&follower,
-                                 &(cli_log_options){ .run_dir = uni_run_info_of(run)->dir,
-                                                     .num_ranks = chosen->num_ranks,
-                                                     .wanted = chosen->wanted,
-                                                     .out = &context->out,
-                                                     .prefix = prefix,
-                                                     .from_end = true },
-                                 err));
     bool live = uni_run_is_live(run);
     for (int turn = 0; live && !ferror(context->out.out); turn++) {
         cli_log_follower_poll(follower);
@@ -157,6 +155,29 @@ static int follow(cli_context *context, uni_run *run, const selection *chosen, b
         uni_run_close(again);
     }
     cli_log_follower_drain(follower);
+}
+
+/* What the files have, and with --follow what is written from then on. The follower is there
+ * first: a line that is written while older ones are printed comes after them. */
+static int print_all(cli_context *context, uni_run *run, const selection *chosen, bool prefix,
+                     long long lines, bool follows, uni_error *err)
+{
+    cli_log_follower *follower = NULL;
+    const cli_log_options options = { .run_dir = uni_run_info_of(run)->dir,
+                                      .num_ranks = chosen->num_ranks,
+                                      .wanted = chosen->wanted,
+                                      .out = &context->out,
+                                      .prefix = prefix,
+                                      .from_end = true };
+    if (follows)
+        UNI_TRY(cli_log_follower_new(&follower, &options, err));
+    for (int rank = 0; rank < chosen->num_ranks; rank++)
+        if (chosen->wanted[rank])
+            print_rank(context, run, chosen, rank, prefix, lines,
+                       follower ? cli_log_follower_begin(follower, rank) : -1);
+    fflush(context->out.out);
+    if (follower)
+        follow(context, run, follower);
     cli_log_follower_free(follower);
     return 0;
 }
@@ -174,12 +195,7 @@ static int call_logs(cli_context *context, const cli_parsed *parsed)
         bool prefix = strcmp(values->prefix, "auto") == 0 ? chosen.count > 1
                                                           : strcmp(values->prefix, "always") == 0;
         long long lines = cli_given(parsed, "lines") ? values->lines : values->follow ? 10 : -1;
-        for (int rank = 0; rank < chosen.num_ranks; rank++)
-            if (chosen.wanted[rank])
-                print_rank(context, run, &chosen, rank, prefix, lines);
-        fflush(context->out.out);
-        if (values->follow)
-            status = follow(context, run, &chosen, prefix, &err);
+        status = print_all(context, run, &chosen, prefix, lines, values->follow, &err);
     }
     uni_run_close(run);
     free(chosen.wanted);

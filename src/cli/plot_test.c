@@ -37,6 +37,73 @@ static void test_ranges(void **state)
     cli_plot_free(&plot);
 }
 
+static void test_sides(void **state)
+{
+    (void)state;
+    static const struct {
+        bool log;
+        double value;
+        cli_side side;
+    } cases[] = { { false, 1, CLI_INSIDE },    { false, 0.999, CLI_BELOW },
+                  { false, 3, CLI_INSIDE },    { false, 3.001, CLI_ABOVE },
+                  { false, 0, CLI_BELOW },     { false, -1, CLI_BELOW },
+                  { true, 0, CLI_GAP },        { true, -1, CLI_GAP },
+                  { true, 1e-300, CLI_BELOW }, { true, 1, CLI_INSIDE },
+                  { false, NAN, CLI_GAP },     { false, INFINITY, CLI_GAP },
+                  { true, -INFINITY, CLI_GAP } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_int_equal(cli_side_of((cli_range){ 1, 3 }, cases[i].log, cases[i].value),
+                         cases[i].side);
+}
+
+/* One value far away does not hide the others; on a logarithmic axis nothing is left out. */
+static void test_axes(void **state)
+{
+    (void)state;
+    static const struct {
+        double values[8], low, high;
+        size_t count;
+        bool log;
+    } cases[] = {
+        { { 1, 2, 3, 4, 5, 6, 7, 1e6 }, 1, 7, 8, false },
+        { { 1, 2, 3, 4, 5, 6, 7, 100 }, 1, 100, 8, false }, /* not that far */
+        { { -1e9, 2, 3, 4, 5, 6, 7, 8 }, 2, 8, 8, false },
+        { { 1, 2, 3, 4, 5, 6, 7, 1e6 }, 1, 1e6, 8, true },
+        { { 5 }, 2.5, 7.5, 1, false },
+        { { 0 }, -1, 1, 1, false },
+        { { -4 }, -6, -2, 1, false },
+        { { 8 }, 4, 16, 1, true },
+        { { 3, 3, 3, 3 }, 1.5, 4.5, 4, false },
+        { { NAN, 2, INFINITY, 1 }, 1, 2, 4, false },
+        { { -1, 0, 2, 4 }, 2, 4, 4, true },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        cli_range range;
+        double values[8];
+        memcpy(values, cases[i].values, sizeof values);
+        assert_true(cli_axis_range(values, cases[i].count, NULL, cases[i].log, &range));
+        if (range.low != cases[i].low || range.high != cases[i].high)
+            fail_msg("case %zu: %g to %g", i, range.low, range.high);
+    }
+    cli_range range, keep = { 1, 1e6 }; /* what must stay visible */
+    double values[] = { 1, 2, 3, 4, 5, 6, 7, 1e6 };
+    assert_true(cli_axis_range(values, 8, &keep, false, &range));
+    assert_true(range.high == 1e6);
+    double none[] = { NAN, -INFINITY, 0 };
+    assert_false(cli_axis_range(none, 3, NULL, true, &range));
+    assert_false(cli_axis_range(none, 0, NULL, false, &range));
+}
+
+static void test_places(void **state)
+{
+    (void)state;
+    assert_true(cli_place((cli_range){ 2, 6 }, false, 3) == 0.25);
+    assert_true(cli_place((cli_range){ 2, 6 }, false, 1) == 0);
+    assert_true(cli_place((cli_range){ 2, 6 }, false, 7) == 1);
+    assert_true(fabs(cli_place((cli_range){ 1, 100 }, true, 10) - 0.5) < 1e-12);
+    assert_true(fabs(cli_place((cli_range){ -1.5e308, 1.5e308 }, false, 0) - 0.5) < 1e-12);
+}
+
 static void test_ticks(void **state)
 {
     (void)state;
@@ -212,6 +279,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_sides),
+        cmocka_unit_test(test_axes),
+        cmocka_unit_test(test_places),
         cmocka_unit_test(test_ticks),
         cmocka_unit_test(test_smoothing_is_tensorboards),
         cmocka_unit_test(test_a_falling_line_falls),

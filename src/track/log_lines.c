@@ -203,6 +203,14 @@ void uni__log_lines_drain(uni__log_lines *lines, uni__log_line take, void *conte
             end_line(lines, &lines->ranks[i]);
 }
 
+int64_t uni__log_lines_begin(const uni__log_lines *lines, int rank)
+{
+    for (int i = 0; i < lines->num_ranks; i++)
+        if (lines->ranks[i].rank == rank)
+            return lines->ranks[i].offset;
+    return -1;
+}
+
 void uni__log_lines_free(uni__log_lines *lines)
 {
     if (!lines)

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <unisono/status.h>
 
 #include "base/compiler.h"
@@ -27,6 +28,8 @@ UNI__SHARED int uni__log_lines_new(uni__log_lines **out, const char *run_dir, in
 UNI__SHARED size_t uni__log_lines_poll(uni__log_lines *lines, uni__log_line take, void *context);
 /* Passes on all that is left, including a last line without a line feed. */
 UNI__SHARED void uni__log_lines_drain(uni__log_lines *lines, uni__log_line take, void *context);
+/* Where the next line of that rank begins in its file; -1: that rank is not wanted. */
+int64_t uni__log_lines_begin(const uni__log_lines *lines, int rank);
 UNI__SHARED void uni__log_lines_free(uni__log_lines *lines);
 
 #endif

@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #define BACKOFF_FIRST_MS 50
-#define BACKOFF_MAX_MS 5000
 #define QUICK_FAILURE_NS 1000000000ull
 /* How shells and the dynamic linker end when there is nothing to run. */
 #define NOT_FOUND 127
@@ -78,6 +77,5 @@ int uni__budget_wait_ms(uni__budget *budget, uint64_t lasted_ns, const uni__prog
     if (budget->quick_failures < 2)
         return 0;
     int doublings = budget->quick_failures < 8 ? budget->quick_failures - 2 : 6;
-    int wait = BACKOFF_FIRST_MS << doublings;
-    return wait < BACKOFF_MAX_MS ? wait : BACKOFF_MAX_MS;
+    return BACKOFF_FIRST_MS << doublings;
 }

@@ -136,10 +136,11 @@ static int wrong_type(const struct field *field, const char *needed, uni_error *
     return uni_error_set(err, UNI_EINVAL, "\"%s\" must be %s", field->name, needed);
 }
 
-static int read_field(const struct field *field, uni_tuner_options *options, const uni_value *value,
+/* has_seed: set by a seed. */
+static int read_field(const struct field *field, void *into, const uni_value *value, bool *has_seed,
                       uni_error *err)
 {
-    char *at = (char *)options + field->offset;
+    char *at = (char *)into + field->offset;
     uni_value_type type = uni_value_type_of(value);
     double number = uni_value_as_float(value, NAN);
     switch (field->type) {
@@ -157,7 +158,7 @@ static int read_field(const struct field *field, uni_tuner_options *options, con
         if (type != UNI_TYPE_INT || number < 0)
             return wrong_type(field, "a whole number that is not negative", err);
         *(uint64_t *)at = (uint64_t)uni_value_as_int(value, 0);
-        options->has_seed = true;
+        *has_seed = true;
         return 0;
     case NUMBER:
         if (type == UNI_TYPE_BOOL || !isfinite(number))
@@ -179,34 +180,50 @@ static int read_field(const struct field *field, uni_tuner_options *options, con
 static int read_policy(uni__tune_spec *spec, const uni_value *dict, uni_error *err)
 {
     static const char *const known[] = { "num_to_keep", "score_attribute", "score_order", NULL };
-    if (!dict)
+    static const struct field parts[] = {
+        { "num_to_keep", WHOLE, offsetof(uni_checkpoint_policy, num_to_keep), 0 },
+        { "score_attribute", TEXT, offsetof(uni_checkpoint_policy, score_attribute), 0 },
+    };
+    if (!dict || uni_value_type_of(dict) == UNI_TYPE_NULL)
         return 0;
+    if (uni_value_type_of(dict) != UNI_TYPE_DICT)
+        return uni_error_set(err, UNI_EINVAL,
+                             "\"checkpoint\" must be a dictionary, such as {\"num_to_keep\": 2}");
     UNI_TRY(uni__check_keys("checkpoint", dict, known, err));
-    const char *order = uni_dict_get_string(dict, "score_order", "max");
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        const uni_value *value = uni_dict_get(dict, parts[i].name);
+        if (value && uni_value_type_of(value) != UNI_TYPE_NULL)
+            UNI_TRY(read_field(&parts[i], &spec->policy, value, NULL, err));
+    }
+    const uni_value *given = uni_dict_get(dict, "score_order");
+    const char *order = given ? uni_value_as_string(given, "") : "max";
     if (strcmp(order, "min") != 0 && strcmp(order, "max") != 0)
         return uni_error_set(err, UNI_EINVAL, "score_order must be \"min\" or \"max\", not \"%s\"",
                              order);
-    spec->policy = (uni_checkpoint_policy){
-        .num_to_keep = (int)uni_dict_get_int(dict, "num_to_keep", 0),
-        .score_attribute = uni_dict_get_string(dict, "score_attribute", NULL),
-        .score_order = order[1] == 'i' ? UNI_SCORE_MIN : UNI_SCORE_MAX,
-    };
+    spec->policy.score_order = order[1] == 'i' ? UNI_SCORE_MIN : UNI_SCORE_MAX;
     spec->options.policy = &spec->policy;
     return uni__checkpoint_policy_check(&spec->policy, err);
 }
 
+static int wrong_environment(uni_error *err)
+{
+    return uni_error_set(err, UNI_EINVAL,
+                         "\"environment\" must be a list of NAME=value, or NAME to take the value "
+                         "from the environment");
+}
+
 static int read_environment(uni__tune_spec *spec, const uni_value *list, uni_error *err)
 {
+    uni_value_type type = list ? uni_value_type_of(list) : UNI_TYPE_NULL;
+    if (type != UNI_TYPE_NULL && type != UNI_TYPE_LIST)
+        return wrong_environment(err);
     spec->environment = calloc(uni_list_size(list) + 1, sizeof *spec->environment);
     if (!spec->environment)
         return uni_error_set(err, UNI_ENOMEM, "no memory for an experiment");
     for (size_t i = 0; i < uni_list_size(list); i++) {
         spec->environment[i] = uni_value_as_string(uni_list_get(list, i), NULL);
         if (!spec->environment[i] || spec->environment[i][0] == '=' || !spec->environment[i][0])
-            return uni_error_set(
-                err, UNI_EINVAL,
-                "\"environment\" must be a list of NAME=value, or NAME to take the value from the "
-                "environment");
+            return wrong_environment(err);
     }
     spec->options.environment = spec->environment;
     return 0;
@@ -242,7 +259,7 @@ int uni__tune_spec_read(uni__tune_spec **out, const uni_value *dict, uni_error *
     for (size_t i = 0; i < NUM_FIELDS && status == 0; i++) {
         const uni_value *value = uni_dict_get(dict, fields[i].name);
         if (value && uni_value_type_of(value) != UNI_TYPE_NULL)
-            status = read_field(&fields[i], &spec->options, value, err);
+            status = read_field(&fields[i], &spec->options, value, &spec->options.has_seed, err);
     }
     if (status == 0)
         status = check_zeros(dict, err);
@@ -291,6 +308,20 @@ static int check_numbers(const uni_value *spec, uni_error *err)
     return 0;
 }
 
+/* A searcher or a scheduler: its name, or a dictionary with the name as its type. */
+static int check_named(const uni_value *spec, const char *key, uni_error *err)
+{
+    const uni_value *named = uni_dict_get(spec, key);
+    uni_value_type type = named ? uni_value_type_of(named) : UNI_TYPE_NULL;
+    if (type == UNI_TYPE_NULL || type == UNI_TYPE_STRING)
+        return 0;
+    const uni_value *name = uni_dict_get(named, "type");
+    if (type != UNI_TYPE_DICT || (name && uni_value_type_of(name) != UNI_TYPE_STRING))
+        return uni_error_set(err, UNI_EINVAL,
+                             "\"%s\" must be a name or a dictionary with a \"type\"", key);
+    return 0;
+}
+
 static int check_program(const uni_value *spec, uni_error *err)
 {
     const uni_value *program = uni_dict_get(spec, "program");
@@ -312,6 +343,8 @@ int uni__spec_check(const uni_value *spec, uni_error *err)
     UNI_TRY(check_program(spec, err));
     UNI_TRY(uni__tune_space_check(uni_dict_get(spec, "space"), err));
     UNI_TRY(check_numbers(spec, err));
+    UNI_TRY(check_named(spec, "searcher", err));
+    UNI_TRY(check_named(spec, "scheduler", err));
     if (mode && strcmp(mode, "min") != 0 && strcmp(mode, "max") != 0)
         return uni_error_set(err, UNI_EINVAL, "mode must be \"min\" or \"max\", not \"%s\"", mode);
     if (metric && !mode)

@@ -52,14 +52,44 @@ static void *thread_main(void *argument)
     return NULL;
 }
 
+/* Hosts that are made up: shared memory inside of them, UCX between them. "hosts": two ranks each,
+ * one on the last where their number is odd; "hosts-apart": every other rank, so that ranks of a
+ * host are not neighbors; "hosts-uneven": one, and the rest. */
+static int host_of(const char *transport, int r)
+{
+    return strcmp(transport, "hosts-apart") == 0    ? r % 2
+           : strcmp(transport, "hosts-uneven") == 0 ? r > 0
+                                                    : r / 2;
+}
+
+static int open_over_hosts(start *s, const uni__rendezvous *peers, uni_error *err)
+{
+    const char *transport = s->options->transport;
+    int locals[MAX_RANKS], count = 0;
+    for (int r = 0; r < s->me.size; r++)
+        if (host_of(transport, r) == host_of(transport, s->me.rank))
+            locals[count++] = r;
+    return uni__comm_open_hosts(
+        &s->me.comm, peers, locals, count, &s->options->comm,
+        &(uni__between){ .ucx = true, .epoch = 1, .open_timeout_ms = 10000 }, err);
+}
+
+static int open_transport(start *s, const uni__rendezvous *peers, uni_error *err)
+{
+    const char *transport = s->options->transport;
+    if (strncmp(transport, "hosts", 5) == 0)
+        return open_over_hosts(s, peers, err);
+    if (strcmp(transport, "ucx") == 0)
+        return uni__comm_open_ucx(&s->me.comm, peers, &s->options->comm, 1, 10000, err);
+    return uni__comm_open_shm(&s->me.comm, peers, &s->options->comm, 10000, err);
+}
+
 static void process_main(start *s, uni__socket_mesh *mesh)
 {
     uni_error err = { 0 };
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     uni__rendezvous peers = uni__socket_mesh_rank(mesh, s->me.rank);
-    if (strcmp(s->options->transport, "ucx") == 0
-            ? uni__comm_open_ucx(&s->me.comm, &peers, &s->options->comm, 1, 10000, &err) < 0
-            : uni__comm_open_shm(&s->me.comm, &peers, &s->options->comm, 10000, &err) < 0) {
+    if (open_transport(s, &peers, &err) < 0) {
         say(&s->me, "rank %d cannot open: %s", s->me.rank, err.message);
         atomic_store(&s->me.result->done, 1);
     } else {

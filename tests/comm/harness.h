@@ -36,7 +36,7 @@ typedef struct rank {
 typedef const char *(*rank_function)(rank *me);
 
 typedef struct run_options {
-    const char *transport; /* "thread", "shm" */
+    const char *transport; /* "thread", "shm", "ucx", "hosts", "hosts-apart", "hosts-uneven" */
     int size;
     uni_comm_options comm;
     void *context;

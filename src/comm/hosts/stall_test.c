@@ -172,6 +172,28 @@ static void test_lost_answer(void **state)
     expect_loss(sides, 11 * SECOND, &sides[1].stall.pairs[0].late);
 }
 
+/* A message is lost while the receiver's own is still under way, which says nothing about it. */
+static void test_lost_while_sending(void **state)
+{
+    side sides[2];
+    open_sides(sides);
+    begin(&sides[1], UNI__KIND_SEND, 100, 10 * SECOND);
+    begin(&sides[1], UNI__KIND_RECV, 100, 10 * SECOND);
+    end(begin(&sides[0], UNI__KIND_SEND, 100, 10 * SECOND)); /* sent, and lost */
+    expect_loss(sides, 10 * SECOND, &sides[0].stall.pairs[1].late);
+}
+
+/* Of several that are missing the first one is asked for: those behind it were not sent yet. */
+static void test_several_are_missing(void **state)
+{
+    side sides[2];
+    open_sides(sides);
+    begin(&sides[1], UNI__KIND_RECV, 100, 10 * SECOND);
+    begin(&sides[1], UNI__KIND_RECV, 100, 10 * SECOND);
+    end(begin(&sides[0], UNI__KIND_SEND, 100, 10 * SECOND)); /* sent, and lost */
+    expect_loss(sides, 10 * SECOND, &sides[0].stall.pairs[1].late);
+}
+
 /* A worker had waited for long, received its work, and computes for a minute: its earlier complaint
  * no longer holds. */
 static void test_long_computation(void **state)
@@ -202,9 +224,13 @@ static void test_large(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_idle),        cmocka_unit_test(test_lost_question),
-        cmocka_unit_test(test_lost_answer), cmocka_unit_test(test_long_computation),
+        cmocka_unit_test(test_idle),
+        cmocka_unit_test(test_lost_question),
+        cmocka_unit_test(test_lost_answer),
+        cmocka_unit_test(test_long_computation),
         cmocka_unit_test(test_large),
+        cmocka_unit_test(test_lost_while_sending),
+        cmocka_unit_test(test_several_are_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
