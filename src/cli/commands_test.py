@@ -100,7 +100,7 @@ class Misuse(Base):
             file.write('{"program": ["true"]}')
         nothing = 'there is no run "nope" in %s: `unisono ls` lists the runs, --storage or UNISONO_RESULTS says where to look' % self.storage
         cases = (
-            ("scale", 64, "missing argument: RUN N\nSee `unisono scale --help`."),
+            ("scale", 64, "missing argument: RUN [N]\nSee `unisono scale --help`."),
             ("scale digits 0", 64, '"0" is not a number of workers'),
             ("scale digits -1", 64, None),
             ("scale digits 2x", 64, '"2x" is not a number of workers'),

@@ -1,6 +1,6 @@
 /*
- * spec_test.c - the options of an experiment as a dictionary: every key there and back, nothing that
- * is given is dropped or becomes a default, and what is wrong is refused with its name.
+ * spec_test.c - the options of an experiment as a dictionary: every key there and back, nothing
+ * that is given is dropped or becomes a default, and what is wrong is refused with its name.
  */
 #include "tune/testing.h"
 
@@ -101,7 +101,7 @@ static void what_is_left_out_is_the_default(void **state)
     clear(spec, dict);
 }
 
-/* Values of secrets are not written: the name is, so that resuming takes it from the environment. */
+/* The value of a secret is not written. Its name is: resuming takes it from the environment. */
 static void secrets_stay_out_of_files(void **state)
 {
     uni_value *out = NULL;

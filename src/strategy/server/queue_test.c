@@ -248,6 +248,25 @@ static void calls_that_are_taken_back(void **state)
     take_down();
 }
 
+/* Of a step that is not complete, too; steps that are done stay. */
+static void a_part_of_a_step_is_taken_back(void **state)
+{
+    set_up(UNI_PS_SYNCHRONOUS);
+    schedule("a", 1);
+    schedule("b", 1);
+    schedule("c", 1);
+    ask(0, 0, 0, 0, NULL);
+    ask(1, 0, 0, 0, NULL);
+    ask(1, UNI__PS_RUNS, 1, 0, "ok");
+    ps.queue->ending = true; /* worker 0 gets no other call */
+    ask(0, 0, 0, 0, "ok");
+    assert_string_equal(results, "b:ok a:ok ");
+    uni__ps_end_calls(&ps);
+    assert_non_null(strstr(results, "c!:the coordinator was closed before this call was done"));
+    assert_int_equal(ps.queue->next, 2);
+    take_down();
+}
+
 static void arguments_of_any_size(void **state)
 {
     set_up(UNI_PS_ASYNCHRONOUS);
@@ -278,6 +297,7 @@ int main(void)
         cmocka_unit_test(the_first_error_is_told),
         cmocka_unit_test(questions_of_the_past),
         cmocka_unit_test(calls_that_are_taken_back),
+        cmocka_unit_test(a_part_of_a_step_is_taken_back),
         cmocka_unit_test(arguments_of_any_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
