@@ -3,7 +3,7 @@
 
 Each program under test is a server (engine_bench --serve, strategies_bench --serve, peers/engine_keras.py --serve, peers/engine_torch.py --serve): it trains one window
 of a fixed number of steps for every line on its standard input and prints the rate. The servers of a model take turns, and this program puts B processes beside them
-that only burn CPU, B = 0, 2, 6 and 14. A number is the median of the rounds.
+that only burn CPU, B = 0, 2, 6 and 14. A number is the median of the rounds, of which there are fewer where a peer takes minutes for one.
 
 The fair share of a program with T threads on C cores beside B burners is what a scheduler gives to T + B threads that always want to run: C / (T + B) of a core for each
 of the T, at most one. Alone it is min(T, C) cores, so
@@ -31,6 +31,7 @@ BUILD = os.environ.get("UNISONO_BUILD", os.path.join(ROOT, "build-release"))
 MODELS = ["nnlm_head", "mlp_512", "mnist_cnn", "svhn_cnn", "char_transformer"]
 TOGETHER = ["nnlm_head", "mnist_cnn"]  # trained by 2 and 4 workers
 BURNERS = [0, 2, 6, 14]
+LONGEST = 20  # seconds; no further round after that
 CORES = len(os.sched_getaffinity(0))
 BATCH = 64
 
@@ -124,28 +125,28 @@ def say(bench, metric, unit, ours, theirs, name, **more):
 
 
 def under_load(servers, burners, rounds):
-    """{server: rate}, the servers in turn beside so many burners."""
-    pids = burn(burners)
+    """({server: rate}, rounds), the servers in turn beside so many burners."""
+    pids, begun = burn(burners), time.monotonic()
     try:
         rates = {server: [] for server in servers}
         time.sleep(0.02)
-        for _ in range(rounds):
+        while len(rates[servers[0]]) < rounds and (not rates[servers[0]] or time.monotonic() - begun < LONGEST):
             for server in servers:
                 rates[server].append(server.window())
     finally:
         put_out(pids)
-    return {server: median(rates[server]) for server in servers}
+    return {server: median(rates[server]) for server in servers}, len(rates[servers[0]])
 
 
 def measure(bench, servers, options, missing=()):
     """The lines of one model: shares of the first server, and rates beside those of the others."""
     ours, quiet = servers[0], {}
     for burners in BURNERS:
-        rates = under_load(servers, burners, options.rounds)
+        rates, rounds = under_load(servers, burners, options.rounds)
         quiet = quiet or rates
         if burners > 0:
             shares = {server.name: rates[server] / (quiet[server] * fair(server.threads, burners)) for server in servers}
-            say(bench, "busy_%d_share" % burners, "ratio", shares[ours.name], None, "none: a share of the own quiet rate", rounds=options.rounds,
+            say(bench, "busy_%d_share" % burners, "ratio", shares[ours.name], None, "none: a share of the own quiet rate", rounds=rounds,
                 quiet_samples_per_s=round(quiet[ours]), samples_per_s=round(rates[ours]), fair=round(fair(ours.threads, burners), 4),
                 peers={name: round(share, 3) for name, share in shares.items() if name != ours.name})
         for server in servers[1:]:
@@ -176,7 +177,7 @@ def bench_workers(options):
             if count <= 4:
                 rate = measure(bench, [server], options)
             else:
-                rate = under_load([server], 0, options.rounds)[server]
+                rate = under_load([server], 0, options.rounds)[0][server]
             two = two or rate
             if count > 2:
                 say(model, "workers_%d_vs_2" % count, "ratio", rate / two, None, "none: 2 workers of the same run", samples_per_s=round(rate), two=round(two))
@@ -188,11 +189,12 @@ def main():
     parser.add_argument("--quick", action="store_true", help="a smoke run: one model, short windows, no peers")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--model", choices=MODELS, help="only this one")
+    parser.add_argument("--peer", choices=["keras", "torch"], help="only this one")
     options = parser.parse_args()
     options.rounds, options.seconds = (1, 0.1) if options.quick else (5, 0.4)
     options.models = [options.model] if options.model else MODELS[:1] if options.quick else MODELS
     options.together = [model for model in options.models if model in TOGETHER]
-    options.peers = [] if options.quick or options.no_peers else ["keras", "torch"]
+    options.peers = [] if options.quick or options.no_peers else [options.peer] if options.peer else ["keras", "torch"]
     bench_alone(options)
     bench_workers(options)
     return 0

@@ -1,5 +1,5 @@
 /*
- * engine_bench.c - ./bench engine: training steps a second of the five models of engine_models.c,
+ * engine_bench.c - ./bench engine: training steps a second of the models of engine_models.c,
  * what they need and how they grow.
  *
  * JSON lines. A model's numbers come from a process of its own (first step and memory belong to one
@@ -614,7 +614,8 @@ static const bench_row *find_row(const char *name)
     for (int i = 0; i < num_rows; i++)
         if (strcmp(rows[i].name, name) == 0)
             return &rows[i];
-    give_up("no model %s; there are nnlm_head, mlp_512, mnist_cnn, svhn_cnn, char_transformer",
+    give_up("no model %s; there are nnlm_head, mlp_512, mnist_cnn, svhn_cnn, char_transformer, "
+            "conv1d",
             name);
     return NULL;
 }

@@ -14,6 +14,7 @@ const bench_row rows[] = {
     { "mnist_cnn", "sgd", "sparse_categorical_crossentropy", 0.001, { 28, 28, 1 }, 10, 0, 2770634 },
     { "svhn_cnn", "adam", "sparse_categorical_crossentropy", 1e-3, { 32, 32, 3 }, 10, 0, 2168362 },
     { "char_transformer", "adam", "sparse_categorical_crossentropy", 1e-3, { 64 }, 64, 64, 421440 },
+    { "conv1d", "adam", "sparse_categorical_crossentropy", 1e-3, { 128, 64 }, 10, 0, 124426 },
 };
 const int num_rows = sizeof rows / sizeof rows[0];
 
@@ -102,6 +103,21 @@ static int make_transformer(uni_model **out, uni_error *err)
     return uni_model_from_graph(out, "char_transformer", graph, 1, &ids, 1, &x, err);
 }
 
+static uni_layer *conv1d(int64_t filters)
+{
+    return uni_layer_conv1d(
+        filters, 5, &(uni_conv_layer_options){ .padding = UNI_PADDING_SAME, .activation = "relu" });
+}
+
+static int make_conv1d(uni_model **out, const bench_row *row, uni_error *err)
+{
+    return uni_sequential_new(out, row->name,
+                              UNI_LAYERS(uni_layer_input(UNI_F32, 2, row->x), conv1d(128),
+                                         conv1d(128), uni_layer_global_max_pooling1d(),
+                                         dense(10, NULL)),
+                              err);
+}
+
 static int make_layers(uni_model **out, const bench_row *row, uni_error *err)
 {
     switch (row - rows) {
@@ -130,8 +146,10 @@ static int make_layers(uni_model **out, const bench_row *row, uni_error *err)
                        conv(64, UNI_PADDING_SAME), pool(), uni_layer_flatten(), dense(512, "relu"),
                        dense(10, NULL)),
             err);
-    default:
+    case 4:
         return make_transformer(out, err);
+    default:
+        return make_conv1d(out, row, err);
     }
 }
 

@@ -1,5 +1,5 @@
 /*
- * engine_models.h - the five models of ./bench engine and their data; peers/engine_common.py
+ * engine_models.h - the models of ./bench engine and their data; peers/engine_common.py
  * describes them for every peer.
  */
 #ifndef UNISONO_BENCH_ENGINE_MODELS_H

@@ -14,6 +14,8 @@ char_transformer  64 ids below 64 (vocabulary 64, context 64), the targets are 6
                   query, key, value and output projections; ffn is dense 512 gelu (exact, by erf), dense 128; layer norm epsilon 1e-5 with gain and
                   bias; a last layer norm; dense 64 with bias, not tied to the embedding. No dropout. Sparse cross-entropy from logits, the mean
                   over all 64x64 positions; Adam 1e-3. 421,440 parameters.
+conv1d            128 positions of 64 channels; 1-D convolution 128 filters of 5 same relu, twice; the maximum over all positions; dense 10; sparse
+                  cross-entropy from logits; Adam 1e-3.
 
 A measurement: steps are grouped into windows of a fixed number of steps; the first windows are warm-up, the median of the others is
 the number, and their spread (largest minus smallest, over the median) is printed with it. With --against PROGRAM (engine_bench) the peer's
@@ -30,7 +32,7 @@ import time
 
 import numpy as np
 
-MODELS = ["nnlm_head", "mlp_512", "mnist_cnn", "svhn_cnn", "char_transformer"]
+MODELS = ["nnlm_head", "mlp_512", "mnist_cnn", "svhn_cnn", "char_transformer", "conv1d"]
 BATCHES = 32
 WINDOWS = 7
 PAIRS = 11
@@ -63,7 +65,7 @@ def data(model, batch):
         return floats(128), ids(2, 1).astype(np.float32)
     if model == "char_transformer":
         return ids(64, 64), ids(64, 64)
-    shape = {"mlp_512": (784,), "mnist_cnn": (28, 28, 1), "svhn_cnn": (32, 32, 3)}[model]
+    shape = {"mlp_512": (784,), "mnist_cnn": (28, 28, 1), "svhn_cnn": (32, 32, 3), "conv1d": (128, 64)}[model]
     return floats(*shape), ids(10)
 
 

@@ -59,6 +59,10 @@ def build(name):
         model = keras.Sequential([L.Input((32, 32, 3)), conv(32), conv(32), L.MaxPooling2D(2), conv(64), conv(64), L.MaxPooling2D(2),
                                   L.Flatten(), L.Dense(512, "relu"), L.Dense(10)])
         return model, keras.optimizers.Adam(1e-3), sparse
+    if name == "conv1d":
+        model = keras.Sequential([L.Input((128, 64)), L.Conv1D(128, 5, padding="same", activation="relu"),
+                                  L.Conv1D(128, 5, padding="same", activation="relu"), L.GlobalMaxPooling1D(), L.Dense(10)])
+        return model, keras.optimizers.Adam(1e-3), sparse
     return transformer(keras), keras.optimizers.Adam(1e-3), sparse
 
 

@@ -71,6 +71,13 @@ def build(name):
 
         model = nn.Sequential(*pair(3, 32), *pair(32, 64), nn.Flatten(), nn.Linear(4096, 512), nn.ReLU(), nn.Linear(512, 10))
         return model, optim.Adam(model.parameters(), 1e-3), sparse
+    if name == "conv1d":
+        class Most(nn.Module):
+            def forward(self, x):
+                return x.amax(2)
+
+        model = nn.Sequential(nn.Conv1d(64, 128, 5, padding=2), nn.ReLU(), nn.Conv1d(128, 128, 5, padding=2), nn.ReLU(), Most(), nn.Linear(128, 10))
+        return model, optim.Adam(model.parameters(), 1e-3), sparse
     model = attention(torch)
     return model, optim.Adam(model.parameters(), 1e-3), lambda out, y: sparse(out.reshape(-1, 64), y.reshape(-1))
 
@@ -82,6 +89,8 @@ def way(name, x, y, channels_last=False, compiled=False):
     pairs = []
     for a, b in zip(x, y):
         a = torch.from_numpy(a).long() if name == "char_transformer" else torch.from_numpy(a)
+        if a.dim() == 3 and name == "conv1d":
+            a = a.permute(0, 2, 1).contiguous()
         if a.dim() == 4:
             a = a.permute(0, 3, 1, 2)  # (height, width, channels) to PyTorch's order, which this already has in memory
             a = a if channels_last else a.contiguous()

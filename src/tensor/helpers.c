@@ -175,9 +175,11 @@ static void place(uni__helpers *pool, int cpu)
 {
     uint64_t now = uni__monotonic_ns();
     cpu_set_t others;
-    if (now - pool->placed_ns < PLACE_NS || sched_getaffinity(0, sizeof others, &others) != 0)
+    if (now - pool->placed_ns < PLACE_NS)
         return;
     pool->placed_ns = now;
+    if (sched_getaffinity(0, sizeof others, &others) != 0)
+        return;
     pool->cpu = cpu;
     if (CPU_COUNT(&others) > 1)
         CPU_CLR((size_t)cpu, &others);

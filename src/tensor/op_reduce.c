@@ -124,42 +124,93 @@ static int64_t reduced_offset(const uni_tensor *x, const payload *data, size_t i
     return offset;
 }
 
-/* The gradient of sums and means is one number per result: spreads it in runs of the last axes. */
-static void spread(uni_tape *tape, const uni_tensor *x, const payload *data, const float *dy,
-                   float *dx, bool add, float factor)
+/*
+ * The way back. x is walked in runs of its last axes, in which the result's index either stays or
+ * counts along, so that an offset is computed once a run. Leading axes that are kept make blocks of
+ * x and of the result that have nothing to do with each other, one or more for each part of the
+ * loop.
+ */
+typedef struct way_back {
+    const uni_tensor *x;
+    const payload *data;
+    const float *out, *dy;
+    float *dx;
+    float *shares; /* maximum and minimum: what each of the equals gets, by result */
+    float factor; /* sum and mean */
+    size_t run, block, out_block;
+    bool stays; /* in a run */
+    bool add;
+} way_back;
+
+static void find_runs(way_back *w, size_t *blocks)
 {
-    size_t run = 1;
-    int axis = x->ndim - 1;
-    bool reduced = axis >= 0 && data->shape[axis] != x->shape[axis];
-    for (; axis >= 0 && (data->shape[axis] != x->shape[axis]) == reduced; axis--)
-        run *= (size_t)x->shape[axis];
-    for (size_t first = 0; first < x->count; first += run) {
-        const float *from = dy + reduced_offset(x, data, first);
-        for (size_t i = 0; i < run; i++) {
-            float v = from[reduced ? 0 : i] * factor;
-            dx[first + i] = add ? dx[first + i] + v : v;
-        }
+    const int64_t *from = w->x->shape, *to = w->data->shape;
+    bool known = false;
+    w->run = *blocks = 1;
+    for (int i = w->x->ndim - 1; i >= 0; i--) {
+        bool reduced = to[i] != from[i];
+        if (known && from[i] != 1 && reduced != w->stays)
+            break;
+        w->stays = from[i] != 1 ? reduced : w->stays;
+        known |= from[i] != 1;
+        w->run *= (size_t)from[i];
     }
-    (void)tape;
+    for (int i = 0; i < w->x->ndim && to[i] == from[i] && w->run < w->x->count; i++)
+        *blocks *= (size_t)from[i];
+    w->block = w->x->count / *blocks;
 }
 
-static void share_among_equals(uni_tape *tape, const uni_tensor *x, const uni_tensor *out,
-                               const payload *data, const float *dy, float *dx, bool add)
+/* The gradient of sums and means is one number per result. */
+static void spread(void *context, size_t begin, size_t end)
 {
-    float *equals = uni__scratch_floats(tape, out->count);
-    if (!equals)
-        return;
-    memset(equals, 0, out->count * sizeof(float));
-    for (size_t i = 0; i < x->count; i++) {
-        int64_t k = reduced_offset(x, data, i);
-        equals[k] += f32(x)[i] == f32(out)[k];
+    const way_back *w = context;
+    for (size_t first = begin * w->block; first < end * w->block; first += w->run) {
+        const float *from = w->dy + reduced_offset(w->x, w->data, first);
+        float *dx = w->dx + first;
+        for (size_t i = 0; i < w->run; i++) {
+            float v = from[w->stays ? 0 : i] * w->factor;
+            dx[i] = w->add ? dx[i] + v : v;
+        }
     }
-    for (size_t i = 0; i < x->count; i++) {
-        int64_t k = reduced_offset(x, data, i);
-        float v = f32(x)[i] == f32(out)[k] ? dy[k] / equals[k] : 0;
-        dx[i] = add ? dx[i] + v : v;
+}
+
+static void count_equals(const way_back *w, size_t first)
+{
+    int64_t at = reduced_offset(w->x, w->data, first);
+    const float *x = f32(w->x) + first, *out = w->out + at;
+    float *shares = w->shares + at;
+    size_t equal = 0;
+    for (size_t i = 0; i < w->run && w->stays; i++)
+        equal += x[i] == out[0];
+    if (w->stays)
+        shares[0] += (float)equal;
+    for (size_t i = 0; i < w->run && !w->stays; i++)
+        shares[i] += x[i] == out[i] ? 1.0f : 0.0f;
+}
+
+static void give_shares(const way_back *w, size_t first)
+{
+    int64_t at = reduced_offset(w->x, w->data, first);
+    const float *x = f32(w->x) + first, *out = w->out + at, *shares = w->shares + at;
+    float *dx = w->dx + first;
+    for (size_t i = 0; i < w->run; i++) {
+        size_t k = w->stays ? 0 : i;
+        float v = x[i] == out[k] ? shares[k] : 0;
+        dx[i] = w->add ? dx[i] + v : v;
     }
-    uni__release_floats(tape, equals, out->count);
+}
+
+/* The gradient of a maximum or minimum is divided among the elements that are equal to it. */
+static void share_among_equals(void *context, size_t begin, size_t end)
+{
+    const way_back *w = context;
+    memset(w->shares + begin * w->out_block, 0, (end - begin) * w->out_block * sizeof(float));
+    for (size_t first = begin * w->block; first < end * w->block; first += w->run)
+        count_equals(w, first);
+    for (size_t k = begin * w->out_block; k < end * w->out_block; k++)
+        w->shares[k] = w->dy[k] / w->shares[k];
+    for (size_t first = begin * w->block; first < end * w->block; first += w->run)
+        give_shares(w, first);
 }
 
 static void backward(uni_tape *tape, uni__node *node)
@@ -171,13 +222,23 @@ static void backward(uni_tape *tape, uni__node *node)
     if (!dx || x->count == 0)
         return;
     double begin = uni__clock_begin(tape);
-    if (data->kind == UNI_REDUCE_SUM)
-        spread(tape, x, data, node->out->gradient, dx, add, 1.0f);
-    else if (data->kind == UNI_REDUCE_MEAN)
-        spread(tape, x, data, node->out->gradient, dx, add,
-               (float)node->out->count / (float)x->count);
-    else
-        share_among_equals(tape, x, node->out, data, node->out->gradient, dx, add);
+    size_t blocks = 1, results = node->out->count;
+    bool most = data->kind != UNI_REDUCE_SUM && data->kind != UNI_REDUCE_MEAN;
+    way_back w = { .x = x,
+                   .data = data,
+                   .out = f32(node->out),
+                   .dy = node->out->gradient,
+                   .dx = dx,
+                   .add = add,
+                   .factor =
+                       data->kind == UNI_REDUCE_SUM ? 1.0f : (float)results / (float)x->count };
+    find_runs(&w, &blocks);
+    w.out_block = results / blocks;
+    if (most && !(w.shares = uni__scratch_floats(tape, results)))
+        return;
+    uni__for(tape, blocks, 1, (double)w.block * 0.5, most ? share_among_equals : spread, &w);
+    if (most)
+        uni__release_floats(tape, w.shares, results);
     uni__clock_end(tape, "reduce backward", begin, (double)x->count);
 }
 
