@@ -18,8 +18,9 @@
  * twice the work of one. scaling_meeting_2w is that of meeting / (2 alone). mirrored_vs_threads is
  * mirrored / threads. A model is seen to learn before it is timed. The peers
  * (peers/strategies_torch.py, strategies_keras.py) start this program with --serve and measure in
- * turn with it: one window for every line on stdin. JSON lines as everywhere. Options: --quick;
- * --model NAME; --serve --seconds S --batch 128 --stop PID,PID.
+ * turn with it: one window for every line on stdin; so does ./bench busy, which asks for 2 to 8
+ * workers. JSON lines as everywhere. Options: --quick; --model NAME; --serve --seconds S
+ * --workers N --batch 64N --stop PID,PID.
  */
 #include <errno.h>
 #include <signal.h>
@@ -39,6 +40,7 @@
 
 #define MAX_ROUNDS 20
 #define BATCH 64
+#define MAX_WORKERS 8
 #define FED 8 /* batches that are used in turn */
 
 static const char *const names[] = { "nnlm_head", "mnist_cnn", "svhn_cnn" };
@@ -46,6 +48,8 @@ static const int steps_of[] = { 2400, 45, 9 };
 #define MODELS 3
 
 typedef enum way { ALONE, TOGETHER, APART, MEETING, MIRRORED, THREADS, NUM_WAYS } way;
+
+static int workers = 2; /* of TOGETHER */
 
 static void give_up(const char *what, const char *why)
 {
@@ -173,11 +177,15 @@ static void work(worker *w, FILE *orders, FILE *answers)
 
 static int open_peers(uni_comm **out, int rank, int token, uni_error *err)
 {
-    char cluster[256];
-    snprintf(cluster, sizeof cluster,
-             "{\"cluster\": {\"worker\": [\"localhost:%d\", \"localhost:%d\"]}, \"task\": "
-             "{\"type\": \"worker\", \"index\": %d}}",
-             token, token + 1, rank);
+    char cluster[512] = "{\"cluster\": {\"worker\": [";
+    for (int r = 0; r < workers; r++) {
+        size_t used = strlen(cluster);
+        snprintf(cluster + used, sizeof cluster - used, "%s\"localhost:%d\"", r ? ", " : "",
+                 token + r);
+    }
+    size_t used = strlen(cluster);
+    snprintf(cluster + used, sizeof cluster - used,
+             "]}, \"task\": {\"type\": \"worker\", \"index\": %d}}", rank);
     return uni_comm_open_tf_config(out, cluster, NULL, err);
 }
 
@@ -195,18 +203,20 @@ static void open_worker(worker *w, way how, int rank, int token)
                  : how == MIRRORED ? uni_strategy_mirrored(&w->strategy, 2, &err)
                                    : uni_strategy_none(&w->strategy, &err);
     if (status == 0 && how == MEETING)
-        status = open_peers(&w->peers, rank, token + 2, &err);
+        status = open_peers(&w->peers, rank, token + MAX_WORKERS, &err);
     if (status < 0)
         give_up("cannot open a strategy", err.message);
     w->threads = how == MIRRORED || how == THREADS ? 2 : 1;
     w->batch = how == ALONE || how == APART || how == MEETING ? BATCH : 2 * BATCH;
+    if (how == TOGETHER)
+        w->batch = workers * BATCH;
 }
 
 /* ---- groups ---- */
 
 typedef struct group {
     int processes, answers; /* lines that come back */
-    FILE *to[2], *from;
+    FILE *to[MAX_WORKERS], *from;
     double rates[MAX_ROUNDS];
     double phases[PHASES][MAX_ROUNDS]; /* milliseconds of who answered last */
     double last[PHASES];
@@ -216,7 +226,7 @@ static void open_group(group *groups, way how)
 {
     group *g = &groups[how];
     int answers[2];
-    g->processes = how == TOGETHER || how == APART || how == MEETING ? 2 : 1;
+    g->processes = how == TOGETHER ? workers : how == APART || how == MEETING ? 2 : 1;
     g->answers = how == APART || how == MEETING ? 2 : 1;
     if (pipe(answers) < 0)
         give_up("pipe", strerror(errno));
@@ -229,7 +239,7 @@ static void open_group(group *groups, way how)
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             setenv("OMP_NUM_THREADS", how == MIRRORED || how == THREADS ? "2" : "1", 1);
             for (int i = 0; i < NUM_WAYS; i++) /* or they would not end when the bench does */
-                for (int o = 0; o < 2; o++)
+                for (int o = 0; o < MAX_WORKERS; o++)
                     if (groups[i].to[o])
                         fclose(groups[i].to[o]);
             close(orders[1]);
@@ -353,7 +363,7 @@ static int serve(group *groups, const char *name, double seconds, const char *pi
     open_group(groups, TOGETHER);
     rate = measure(&groups[TOGETHER], name, steps);
     for (int i = 0; i < 2; i++) {
-        steps = (int)(seconds * rate / (2 * BATCH));
+        steps = (int)(seconds * rate / (workers * BATCH));
         steps = steps > 2 ? steps : 2;
         rate = measure(&groups[TOGETHER], name, steps);
     }
@@ -391,7 +401,7 @@ int main(int argc, char **argv)
 {
     static group groups[NUM_WAYS];
     bool serves = false;
-    int rounds = 11;
+    int rounds = 11, batch = 0;
     double seconds = 0.3;
     const char *only = NULL, *pids = NULL;
     for (int i = 1; i < argc; i++) {
@@ -406,19 +416,25 @@ int main(int argc, char **argv)
             seconds = atof(argv[++i]);
         else if (strcmp(argv[i], "--stop") == 0 && more)
             pids = argv[++i];
-        else if (strcmp(argv[i], "--batch") == 0 && more && atoi(argv[i + 1]) == 2 * BATCH)
-            i++;
+        else if (strcmp(argv[i], "--batch") == 0 && more)
+            batch = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--workers") == 0 && more)
+            workers = atoi(argv[++i]);
         else
             give_up("usage", "strategies_bench [--quick] [--model NAME] [--serve --model NAME "
-                             "--seconds S --batch 128 --stop PID,PID]");
+                             "--seconds S --workers N --batch 64N --stop PID,PID]");
     }
+    if (workers < 2 || workers > MAX_WORKERS || (workers != 2 && !serves))
+        give_up("--workers", "2 to 8, with --serve");
+    if (batch != 0 && batch != workers * BATCH)
+        give_up("--batch", "the workers have 64 samples each");
     signal(SIGPIPE, SIG_IGN);
     if (serves)
         serve(groups, only ? only : names[0], seconds, pids);
     else
         bench(groups, only, rounds);
     for (int w = 0; w < NUM_WAYS; w++)
-        for (int r = 0; r < 2; r++)
+        for (int r = 0; r < MAX_WORKERS; r++)
             if (groups[w].to[r])
                 fclose(groups[w].to[r]);
     while (wait(NULL) > 0)

@@ -127,8 +127,20 @@ def pair_line(bench, metric, windows, model, batch, options, peer, /, least=PAIR
          pairs=num_pairs, **more)
 
 
+def serve(windows, options):
+    """One window of about options.seconds for every line on stdin, as engine_bench --serve does; prints its rate. For ./bench busy."""
+    rate = measure(windows, options.seconds * WINDOWS, options.batch)[0]
+    steps = max(1, int(options.seconds * rate / options.batch))
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        print("%.6g" % (steps * options.batch / windows(steps, 1)[0]), flush=True)
+
+
 def rate_line(model, windows, seconds, options, peer, **more):
     """Samples per second of the peer's best way; with --against beside the engine's, in turn."""
+    if options.serve:
+        serve(windows, options)
+        raise SystemExit(0)
     if not options.against:
         rate, spread = measure(windows, seconds, options.batch)
         line(model, f"{model}_samples_per_s", "samples/s", rate, peer, batch=options.batch, spread=round(spread, 3), **more)
@@ -149,9 +161,10 @@ def main(peer, run_model):
     parser.add_argument("--seconds", type=float, default=7.0, help="of measuring for each model (default %(default)s)")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--quick", action="store_true", help="a smoke run: 0.7 seconds, one way to train")
+    parser.add_argument("--serve", action="store_true", help="measure a window for every line on stdin; --seconds is the length of one")
     parser.add_argument("--against", help="the program engine_bench, to be measured in turn with this")
     options = parser.parse_args()
-    seconds = 0.7 if options.quick else options.seconds
+    seconds = 0.7 if options.quick else 4.0 if options.serve else options.seconds
     if options.model:
         run_model(options.model, seconds, options)
         return 0

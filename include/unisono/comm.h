@@ -79,8 +79,8 @@ typedef enum uni_comm_op {
 typedef struct uni_comm_options {
     size_t size; /* UNI_OPTIONS sets it; 0: the fields of 0.1 */
     int cores; /* cores that the ranks of this host share; 0: those of the affinity mask */
-    /* Busy waiting before sleeping; 0: 1000 if there are enough cores for the ranks (yielding
-     * after 20), otherwise none; UNI_COMM_NO_SPIN: none */
+    /* Busy waiting before sleeping; 0: 100 if there are enough cores for the ranks, otherwise none;
+     * UNI_COMM_NO_SPIN: none. A longer one yields its core after 100. */
     int spin_us;
     int frozen_ms; /* a stopped peer is an error after this long; 0: 400; UNI_COMM_NEVER */
     int timeout_ms; /* a live peer that does not arrive is an error after this long; 0: never */

@@ -163,7 +163,8 @@ typedef struct uni_trainer_options {
     double grace_seconds;
     double hello_timeout; /* seconds within which a worker must connect; default 60 */
     /* Seconds without a heartbeat, or stopped, until it is acted on; default 5. By default a rank
-     * that was stopped by a signal, and can be replaced while the others train, is after 0.5 */
+     * that was stopped by a signal, and can be replaced while the others train, is after 0.5; one
+     * that waits for a processor of a crowded machine after 12 times as long */
     double silent_timeout;
     /* SIGINT and SIGTERM stop the run (the command and quick programs); default off */
     bool handle_signals;

@@ -294,6 +294,25 @@ static PyObject *get_known(PyObject *object, void *which)
     }
 }
 
+PyObject *door_comm_meet(door_state *state, uni_session *session, PyObject *tuple)
+{
+    unsigned int after, number = 0;
+    long long progress;
+    uni_error err = { 0 };
+    int status;
+    if (!PyArg_ParseTuple(tuple, "IL", &after, &progress))
+        return NULL;
+    allocfunc allocate = (allocfunc)PyType_GetSlot(state->comm_type, Py_tp_alloc);
+    comm_object *self = (comm_object *)allocate(state->comm_type, 0);
+    if (!self)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS status =
+        uni__session_meet_by(&self->comm, &number, session, after, progress, &err);
+    Py_END_ALLOW_THREADS if (status == 0) return Py_BuildValue("NI", self, number);
+    Py_DECREF(self);
+    return door_raise(state, &err);
+}
+
 PyObject *door_comm_open(door_state *state, uni_session *session, PyObject *tuple)
 {
     uni_comm_options options = { 0 };

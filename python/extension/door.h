@@ -54,10 +54,24 @@ uni_array *door_array_of(PyObject *array); /* borrowed */
 int door_trainer_init(PyObject *module, door_state *state);
 int door_iterator_init(PyObject *module, door_state *state);
 int door_session_init(PyObject *module, door_state *state);
+/* Its session; NULL with an exception when that is over. */
+uni_session *door_session_of(PyObject *object);
 int door_tune_init(PyObject *module, door_state *state); /* tune.c */
 int door_comm_init(PyObject *module, door_state *state);
 PyObject *door_comm_named(PyObject *module, PyObject *tuple);
 PyObject *door_comm_open(door_state *state, uni_session *session, PyObject *tuple);
+PyObject *door_comm_meet(door_state *state, uni_session *session, PyObject *tuple);
+/* session_groups.c */
+PyObject *door_session_meet(PyObject *object, PyObject *tuple);
+PyObject *door_session_set_replaceable(PyObject *object, PyObject *tuple);
+PyObject *door_session_set_fixed(PyObject *object, PyObject *unused);
+PyObject *door_session_is_asked(PyObject *object, PyObject *of);
+PyObject *door_session_leaves(PyObject *object, PyObject *unused);
+PyObject *door_session_left(PyObject *object, PyObject *unused);
+PyObject *door_session_end_fit(PyObject *object, PyObject *of);
+PyObject *door_session_stand_at(PyObject *object, PyObject *reports);
+PyObject *door_session_joins(PyObject *object, void *unused);
+PyObject *door_session_reports(PyObject *object, void *unused);
 typedef struct door_run door_run;
 /* Takes over the contents of run. */
 PyObject *door_iterator_new(PyObject *trainer, uni_trainer *raw, door_run *run);

@@ -15,7 +15,7 @@ typedef struct session_object {
     bool owned; /* opened by open_session */
 } session_object;
 
-static uni_session *get(PyObject *object)
+uni_session *door_session_of(PyObject *object)
 {
     uni_session *session = ((session_object *)object)->session;
     if (!session)
@@ -52,7 +52,7 @@ static void session_dealloc(PyObject *object)
 static PyObject *session_report(PyObject *object, PyObject *arguments)
 {
     door_state *state = door_state_of(object);
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     PyObject *metrics_object, *convert, *dict_object;
     const char *directory;
     uni_error err = { 0 };
@@ -79,7 +79,7 @@ static PyObject *session_report(PyObject *object, PyObject *arguments)
 static PyObject *session_save_checkpoint(PyObject *object, PyObject *plain)
 {
     door_state *state = door_state_of(object);
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     uni_value *dict = session ? door_value_from(state, plain, NULL) : NULL;
     uni_error err = { 0 };
     int status;
@@ -95,7 +95,7 @@ static PyObject *session_save_checkpoint(PyObject *object, PyObject *plain)
 static PyObject *session_load_checkpoint(PyObject *object, PyObject *unused)
 {
     door_state *state = door_state_of(object);
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     uni_value *dict = NULL;
     uni_error err = { 0 };
     int status;
@@ -110,7 +110,7 @@ static PyObject *session_load_checkpoint(PyObject *object, PyObject *unused)
 
 static PyObject *session_get_checkpoint(PyObject *object, PyObject *unused)
 {
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     uni_checkpoint *checkpoint = NULL;
     uni_error err = { 0 };
     int status;
@@ -128,7 +128,7 @@ static PyObject *session_get_checkpoint(PyObject *object, PyObject *unused)
 static PyObject *session_set_dataset_state(PyObject *object, PyObject *arguments)
 {
     door_state *state = door_state_of(object);
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     const char *name;
     PyObject *given;
     uni_value *value = NULL;
@@ -147,7 +147,7 @@ static PyObject *session_set_dataset_state(PyObject *object, PyObject *arguments
 /* dataset_state(name): the state of all ranks from which this attempt resumes, or None */
 static PyObject *session_dataset_state(PyObject *object, PyObject *name)
 {
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     const char *text = session ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
     return text ? door_value_to(door_state_of(object), uni__session_dataset_state(session, text))
                 : NULL;
@@ -156,7 +156,7 @@ static PyObject *session_dataset_state(PyObject *object, PyObject *name)
 /* set_state(name, bytes or None): kept for this rank across restarts */
 static PyObject *session_set_state(PyObject *object, PyObject *arguments)
 {
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     const char *name;
     Py_buffer bytes = { 0 };
     uni_error err = { 0 };
@@ -172,7 +172,7 @@ static PyObject *session_set_state(PyObject *object, PyObject *arguments)
 /* state(name): the last value of set_state, or None */
 static PyObject *session_state(PyObject *object, PyObject *name)
 {
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     const char *text = session ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
     size_t size = 0;
     const void *bytes = text ? uni_session_state_get(session, text, &size) : NULL;
@@ -183,7 +183,7 @@ static PyObject *session_state(PyObject *object, PyObject *name)
 
 static PyObject *session_checkpoint_dir(PyObject *object, PyObject *unused)
 {
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     char *path = NULL;
     uni_error err = { 0 };
     if (!session)
@@ -197,13 +197,13 @@ static PyObject *session_checkpoint_dir(PyObject *object, PyObject *unused)
 
 static PyObject *session_should_stop(PyObject *object, PyObject *unused)
 {
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     return session ? PyBool_FromLong(uni_session_should_stop(session)) : NULL;
 }
 
 static PyObject *session_request_stop(PyObject *object, PyObject *unused)
 {
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     if (!session)
         return NULL;
     uni_session_request_stop(session);
@@ -213,14 +213,14 @@ static PyObject *session_request_stop(PyObject *object, PyObject *unused)
 /* comm([timeout_ms[, frozen_ms]]): all ranks call it */
 static PyObject *session_comm(PyObject *object, PyObject *tuple)
 {
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     return session ? door_comm_open(door_state_of(object), session, tuple) : NULL;
 }
 
 /* For unisono._engine, which opens strategies over this session: used at once, never stored. */
 static PyObject *session_handle(PyObject *object, PyObject *unused)
 {
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     return session ? PyCapsule_New(session, "unisono.session", NULL) : NULL;
 }
 
@@ -228,7 +228,7 @@ static PyObject *session_handle(PyObject *object, PyObject *unused)
 
 static PyObject *get_number(PyObject *object, void *which)
 {
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     if (!session)
         return NULL;
     const uni_session_info *info = uni_session_info_of(session);
@@ -239,7 +239,7 @@ static PyObject *get_number(PyObject *object, void *which)
 
 static PyObject *get_text(PyObject *object, void *which)
 {
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     if (!session)
         return NULL;
     const uni_session_info *info = uni_session_info_of(session);
@@ -249,7 +249,7 @@ static PyObject *get_text(PyObject *object, void *which)
 
 static PyObject *get_tree(PyObject *object, void *which)
 {
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     if (!session)
         return NULL;
     return door_value_to(door_state_of(object), which ? uni__session_attachment(session)
@@ -260,7 +260,7 @@ static PyObject *get_tree(PyObject *object, void *which)
 static PyObject *get_secret(PyObject *object, void *unused)
 {
     uint8_t secret[UNI_SESSION_SECRET_BYTES];
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     if (!session)
         return NULL;
     if (!uni_session_secret(session, secret))
@@ -270,14 +270,14 @@ static PyObject *get_secret(PyObject *object, void *unused)
 
 static PyObject *is_worker(PyObject *object, void *unused)
 {
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     return session ? PyBool_FromLong(uni_session_info_of(session)->is_worker) : NULL;
 }
 
 /* Others can join it, or take its place: a strategy must be one of several workers. */
 static PyObject *is_elastic(PyObject *object, void *unused)
 {
-    uni_session *session = get(object);
+    uni_session *session = door_session_of(object);
     return session ? PyBool_FromLong(uni__session_is_elastic(session)) : NULL;
 }
 
@@ -295,6 +295,8 @@ static PyGetSetDef getters[] = {
     { "attachment", get_tree, NULL, NULL, (void *)1 },
     { "is_worker", is_worker, NULL, NULL, NULL },
     { "is_elastic", is_elastic, NULL, NULL, NULL },
+    { "joins", door_session_joins, NULL, NULL, NULL },
+    { "reports", door_session_reports, NULL, NULL, NULL },
     { "secret", get_secret, NULL, NULL, NULL },
     { NULL, NULL, NULL, NULL, NULL },
 };
@@ -309,6 +311,14 @@ static PyMethodDef methods[] = {
     { "set_state", session_set_state, METH_VARARGS, NULL },
     { "state", session_state, METH_O, NULL },
     { "comm", session_comm, METH_VARARGS, "a communicator of all ranks" },
+    { "meet", door_session_meet, METH_VARARGS, "a communicator of the next group, and its number" },
+    { "set_replaceable", door_session_set_replaceable, METH_VARARGS, NULL },
+    { "set_fixed", door_session_set_fixed, METH_NOARGS, NULL },
+    { "is_asked", door_session_is_asked, METH_O, NULL },
+    { "leaves", door_session_leaves, METH_NOARGS, NULL },
+    { "left", door_session_left, METH_NOARGS, NULL },
+    { "end_fit", door_session_end_fit, METH_O, NULL },
+    { "stand_at", door_session_stand_at, METH_O, NULL },
     { "should_stop", session_should_stop, METH_NOARGS, NULL },
     { "request_stop", session_request_stop, METH_NOARGS, NULL },
     { "_handle", session_handle, METH_NOARGS, NULL },

@@ -1,6 +1,7 @@
 /* process.c - reading /proc/PID/stat and status; the interface is process.h. */
 #include "base/process.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 
 static bool read_file(int pid, const char *name, char *text, size_t room)
 {
-    char path[32];
+    char path[96];
     snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -61,6 +62,24 @@ uint64_t uni__process_switches(int pid)
         count += strtoull(p, NULL, 10);
     }
     return count;
+}
+
+bool uni__process_is_runnable(int pid)
+{
+    char path[32], text[1024], name[64];
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%d/task", pid);
+    DIR *threads = opendir(path);
+    for (struct dirent *entry; threads && !found && (entry = readdir(threads)) != NULL;) {
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(name, sizeof name, "task/%.20s/stat", entry->d_name);
+        const char *end = read_file(pid, name, text, sizeof text) ? strrchr(text, ')') : NULL;
+        found = end && strncmp(end, ") R", 3) == 0;
+    }
+    if (threads)
+        closedir(threads);
+    return found;
 }
 
 int uni__process_check(uni_error *err)

@@ -26,6 +26,10 @@ bool uni__process_is_ending(int pid);
  * to a process that is neither stopped nor frozen. 0 when it does not exist. */
 uint64_t uni__process_switches(int pid);
 
+/* One of its threads runs or waits for a processor, as none does in a process that is stopped or
+ * frozen. */
+bool uni__process_is_runnable(int pid);
+
 /* UNI_EUNSUPPORTED when /proc is not mounted: nothing is known about processes then. */
 int uni__process_check(uni_error *err) UNI_MUST_USE;
 

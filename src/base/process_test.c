@@ -1,4 +1,5 @@
 /* process_test.c - running, stopped, exiting and dead processes are distinguished. */
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -37,6 +38,8 @@ static void test_states(void **state)
     assert_true(uni__process_look(pid, &now));
     assert_int_equal(now.state, 'T');
     assert_false(now.exiting);
+    assert_false(uni__process_is_runnable(pid));
+    assert_true(uni__process_is_runnable(getpid()));
     uint64_t switches = uni__process_switches(pid), own = uni__process_switches(getpid());
     assert_true(switches > 0);
     usleep(1000);
@@ -53,8 +56,40 @@ static void test_states(void **state)
     assert_true(uni__process_is_ending(pid));
 }
 
+static void *spin(void *unused)
+{
+    for (;;)
+        ;
+    return NULL;
+}
+
+/* Its main thread sleeps, another one computes. */
+static void test_threads(void **state)
+{
+    pthread_t busy;
+    pid_t pid = fork();
+    if (pid == 0 && pthread_create(&busy, NULL, spin, NULL) == 0)
+        for (;;)
+            pause();
+    assert_true(pid > 0);
+    bool found = false;
+    for (int i = 0; i < 5000 && !found; i++, usleep(1000))
+        found = uni__process_is_runnable(pid);
+    assert_true(found);
+    kill(pid, SIGSTOP);
+    int status;
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    for (int i = 0; i < 5000 && found; i++, usleep(1000))
+        found = uni__process_is_runnable(pid);
+    assert_false(found);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_false(uni__process_is_runnable(pid));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_states) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_states),
+                                        cmocka_unit_test(test_threads) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/process.h"
+#include "base/spin.h"
 
 #define PAGE 4096u
 
@@ -92,7 +93,7 @@ static uint64_t choose_spin(const uni_comm *comm)
         return 0;
     if (comm->options.spin_us > 0)
         return (uint64_t)comm->options.spin_us * 1000;
-    return comm->size <= cores ? 1000000 : 0;
+    return comm->size <= cores ? UNI__SPIN_NS : 0;
 }
 
 int uni__board_attach(uni_comm *comm, void *memory, size_t bytes, uni_error *err)

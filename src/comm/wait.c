@@ -31,6 +31,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/spin.h"
 #include "comm/board.h"
 #include "comm/futex.h"
 #include "comm/kinds.h"
@@ -42,14 +43,6 @@
 #define WARN_NS 10000000000ull
 #define CIRCLE_LOOKS 6
 #define MOVE_NS 1000000u /* at most this often */
-#define PAUSE_NS 20000u
-
-static inline void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
 
 static uint64_t target_of(const uni_comm_request *request)
 {
@@ -62,8 +55,8 @@ static bool peer_has_begun(const uni_comm_request *request)
     return atomic_load_explicit(&progress->started, memory_order_relaxed) >= request->seq;
 }
 
-/* The ranks of a training step are often some tens of microseconds apart, and waking from sleep
- * costs 30. So spinning longer pays off, but after PAUSE_NS every iteration yields the core. */
+/* A spin longer than UNI__SPIN_NS was asked for (spin_us); from there on every iteration yields the
+ * core. */
 static bool spin(_Atomic uint64_t *word, uint64_t target, uint64_t spin_ns)
 {
     uint64_t begun = 0, waited = 0;
@@ -72,10 +65,10 @@ static bool spin(_Atomic uint64_t *word, uint64_t target, uint64_t spin_ns)
             return true;
         if (spin_ns == 0)
             return false;
-        relax();
-        if (waited >= PAUSE_NS)
+        uni__relax();
+        if (waited >= UNI__SPIN_NS)
             sched_yield();
-        if (i % 256 == 0 || waited >= PAUSE_NS) {
+        if (i % 64 == 0 || waited >= UNI__SPIN_NS) {
             uint64_t now = uni__monotonic_ns();
             begun = begun ? begun : now;
             waited = now - begun;

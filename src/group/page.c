@@ -93,6 +93,7 @@ void uni__page_refresh(uni__page *page)
     atomic_store(&page->iteration, 0);
     atomic_store(&page->group, 0);
     atomic_store(&page->replaceable, 0);
+    atomic_store(&page->asked, 0);
     atomic_store(&page->fixed, 0);
     atomic_store(&page->joined, 0);
     atomic_store(&page->awaits, 0);

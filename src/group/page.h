@@ -31,7 +31,7 @@
 #include "base/futex.h"
 
 #define UNI__PAGE_MAGIC 0x31494e55u /* "UNI1" */
-#define UNI__PAGE_VERSION 7u
+#define UNI__PAGE_VERSION 8u
 #define UNI__RING_BYTES (4u << 20)
 #define UNI__RING_OFFSET 4096u
 #define UNI__PAGE_BYTES (UNI__RING_OFFSET + UNI__RING_BYTES)
@@ -47,8 +47,8 @@ enum { UNI__STOP_NONE = 0, UNI__STOP_EARLY = 1, UNI__STOP_PREEMPTED = 2 };
 enum { UNI__STOPS_AT_ITERATION = 1, UNI__STOPS_AT_STEP = 2 };
 
 /* A worker can continue when another is replaced, can be replaced itself, and can continue with
- * more or fewer of them. */
-enum { UNI__REPLACES_OTHERS = 1, UNI__IS_REPLACED = 2, UNI__IS_RESIZED = 4 };
+ * more or fewer of them, but is asked first: it comes when it loses nothing. */
+enum { UNI__REPLACES_OTHERS = 1, UNI__IS_REPLACED = 2, UNI__IS_RESIZED = 4, UNI__IS_ASKED = 8 };
 
 /* Ranks of a run whose number of workers changes. */
 #define UNI__MOST_MEMBERS 256
@@ -81,6 +81,7 @@ typedef struct uni__page {
     /* Ranks that are replaced while the others keep training (train/replace.c). */
     _Atomic uint32_t group; /* futex; number of the present group, set by the controller */
     _Atomic uint32_t replaceable; /* by the worker: UNI__REPLACES_OTHERS, UNI__IS_REPLACED */
+    _Atomic uint32_t asked; /* by the controller: ranks wait until the worker awaits this group */
     _Atomic uint32_t fixed; /* by the worker: UNI__FIXED_* (train/shared.h) */
     _Atomic uint32_t joined; /* by the worker: it has once said UNI__REPLACES_OTHERS */
     _Atomic uint32_t awaits; /* by the worker: it waits for a group of this number; 0: none */

@@ -27,6 +27,7 @@
 
 #include "tensor/shared.h"
 #include "tensor/descent.h"
+#include "tensor/helpers.h"
 #include "tensor/team.h"
 
 /* ---- the update ---- */
@@ -85,8 +86,8 @@ UNI__SHARED int uni__update_factored(const uni__update *update, uni_tape *tape,
                                      const uni__factored *what, const uni__factors *all, int count,
                                      int index, double samples, uni_error *err) UNI_MUST_USE;
 
-/* begin, all slices on `threads` threads, commit. */
-UNI__SHARED int uni__update_alone(const uni__update *update, double samples, int threads,
+/* begin, all slices on the caller's thread and its helpers (NULL: none), commit. */
+UNI__SHARED int uni__update_alone(const uni__update *update, double samples, uni__helpers *helpers,
                                   uni_error *err) UNI_MUST_USE;
 /* The same by all members of a team, each for its slice, up to the closing meeting. The caller
  * waits at that meeting; then member 0 commits. They share *update: before it calls, each member

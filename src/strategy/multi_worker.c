@@ -59,7 +59,7 @@ static int finish(void *context, const uni__trained *trained, uni_error *err)
     if (fused->on)
         return uni__fused_update(strategy, trained, err);
     uni__update update = { .optimizer = trained->optimizer, .gradients = trained->gradients };
-    UNI_TRY(uni__update_alone(&update, uni__trained_samples(trained), 1, err));
+    UNI_TRY(uni__update_alone(&update, uni__trained_samples(trained), NULL, err));
     uni__elastic_ended(strategy);
     return 0;
 }

@@ -247,7 +247,7 @@ static int update_alone(uni_replica_context *replica, const uni__update *update,
     uni__memory *memory = replica->current;
     for (size_t i = 0; replica->strategy->size > 1 && i < memory->num_spans; i++)
         UNI_TRY(uni__comm_buckets_finish(memory->buckets[i], err));
-    return uni__update_alone(update, 0, uni__tape_threads(replica->tape), err);
+    return uni__update_alone(update, 0, uni__tape_helpers(replica->tape), err);
 }
 
 static int exchange(void *context, uni_gradients *gradients, uni_error *err)

@@ -12,6 +12,7 @@
 #include <unisono/tensor.h>
 #include "tensor/shared.h"
 #include "tensor/kernels.h"
+#include "tensor/helpers.h"
 
 #define UNI__ALIGN 64
 #define UNI__MAX_NAMES 16
@@ -104,6 +105,7 @@ struct uni_tape {
     const uni__tensor_kernels *kernels;
     uni__onednn *onednn; /* the caches of primitives */
     int threads;
+    uni__helpers *helpers; /* of these threads */
     bool reference;
     uni_step step;
     bool recording;

@@ -2,9 +2,12 @@
  * onednn.c - oneDNN's engine, stream and matrix product.
  *
  * dnnl_sgemm reaches about 90 of 112 GFLOP/s per core on the shapes that matter and needs no
- * primitive. Called by the tape's thread; the kernels themselves use the thread's OpenMP team.
+ * primitive. It is always called for one thread: a product is cut into parts here, and the tape's
+ * helpers (helpers.h) compute them. oneDNN's own threads are an OpenMP team, whose members spin for
+ * milliseconds while the one they wait for has no core. Called by the tape's thread.
  */
 #include <omp.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include "tensor/onednn_internal.h"
@@ -101,8 +104,11 @@ int uni__gemm_here(bool reference, const uni__product *p)
     }
     float alpha = p->descent ? -p->descent->rate : 1.0f;
     float beta = p->descent ? p->descent->keep : p->add ? 1.0f : 0.0f;
-    return (int)dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', p->m, p->n, p->k,
-                           alpha, p->a, p->lda, p->b, p->ldb, beta, p->c, p->ldc);
+    int before = uni__onednn_threads(1);
+    int status = (int)dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', p->m, p->n,
+                                 p->k, alpha, p->a, p->lda, p->b, p->ldb, beta, p->c, p->ldc);
+    uni__onednn_threads(before);
+    return status;
 }
 
 bool uni__own_products(const uni_tape *tape)
@@ -173,14 +179,114 @@ static bool own_gemm(uni_tape *tape, const uni__product *p, int threads)
     return true;
 }
 
+/* ---- parts of a product ---- */
+
+typedef enum cut_kind { CUT_ROWS, CUT_COLUMNS, CUT_DEPTH } cut_kind;
+
+typedef struct parts_task {
+    const uni__product *product;
+    cut_kind cut;
+    int count;
+    bool reference;
+    float *sums; /* CUT_DEPTH: of all parts but the first, m x n each */
+    _Atomic int status;
+} parts_task;
+
+/* Both operands are read whole by every part, but for the one that the cut divides: cut the
+ * larger side of the result, or along the sum when that is much longer than both. */
+static cut_kind choose_cut(const uni__product *p)
+{
+    int64_t side = p->m > p->n ? p->m : p->n;
+    if (p->k >= 16 * side)
+        return CUT_DEPTH;
+    return p->n >= p->m ? CUT_COLUMNS : CUT_ROWS;
+}
+
+/* Parts begin at multiples of what the kernels compute at a time. */
+static const int64_t unit_of[] = { [CUT_ROWS] = 8, [CUT_COLUMNS] = 16, [CUT_DEPTH] = 64 };
+
+static int64_t extent_of(const uni__product *p, cut_kind cut)
+{
+    return cut == CUT_ROWS ? p->m : cut == CUT_COLUMNS ? p->n : p->k;
+}
+
+static int most_parts(const uni__product *p, cut_kind cut, int threads)
+{
+    int64_t units = extent_of(p, cut) / unit_of[cut];
+    return units < threads ? (units > 1 ? (int)units : 1) : threads;
+}
+
+static void run_part(void *context, int index)
+{
+    parts_task *t = context;
+    uni__product part = *t->product;
+    int64_t extent = extent_of(&part, t->cut), unit = unit_of[t->cut],
+            units = (extent + unit - 1) / unit, begin = units * index / t->count * unit,
+            end = units * (index + 1) / t->count * unit;
+    end = end < extent ? end : extent;
+    if (t->cut == CUT_ROWS) {
+        part.m = end - begin;
+        part.a += begin * (part.transpose_a ? 1 : part.lda);
+        part.c += begin * part.ldc;
+    } else if (t->cut == CUT_COLUMNS) {
+        part.n = end - begin;
+        part.b += begin * column_step(&part);
+        part.c += begin;
+    } else {
+        part.k = end - begin;
+        part.a += begin * (part.transpose_a ? part.lda : 1);
+        part.b += begin * (part.transpose_b ? 1 : part.ldb);
+    }
+    if (t->cut == CUT_DEPTH && index > 0) {
+        part.c = t->sums + (index - 1) * part.m * part.n;
+        part.ldc = part.n;
+        part.add = false;
+        part.descent = NULL;
+    }
+    int status = uni__gemm_here(t->reference, &part);
+    if (status)
+        atomic_store(&t->status, status);
+}
+
+/* The first part went into c. */
+static void add_sums(uni_tape *tape, const parts_task *t)
+{
+    const uni__product *p = t->product;
+    float factor = p->descent ? -p->descent->rate : 1.0f;
+    for (int part = 1; part < t->count; part++)
+        for (int64_t i = 0; i < p->m; i++) {
+            float *c = p->c + i * p->ldc;
+            const float *sum = t->sums + ((part - 1) * p->m + i) * p->n;
+            if (!p->descent)
+                tape->kernels->add_in_place(c, sum, (size_t)p->n);
+            for (int64_t j = 0; p->descent && j < p->n; j++)
+                c[j] += factor * sum[j];
+        }
+}
+
+static bool run_parts(uni_tape *tape, const uni__product *p, int threads)
+{
+    parts_task t = { .product = p, .cut = choose_cut(p), .reference = tape->reference };
+    t.count = most_parts(p, t.cut, threads);
+    size_t floats = t.cut == CUT_DEPTH ? (size_t)((t.count - 1) * p->m * p->n) : 0;
+    if (floats > 0 && (t.sums = uni__scratch_floats(tape, floats)) == NULL)
+        return false;
+    uni__helpers_run(tape->helpers, t.count, run_part, &t);
+    if (floats > 0) {
+        add_sums(tape, &t);
+        uni__release_floats(tape, t.sums, floats);
+    }
+    return uni__onednn_ok(tape, (dnnl_status_t)t.status, "a matrix product");
+}
+
 bool uni__gemm(uni_tape *tape, const uni__product *p)
 {
     double flops = 2.0 * (double)p->m * (double)p->n * (double)p->k;
     int threads = uni__threads_for(tape, flops / 80.0);
     if (own_is_faster(tape, p))
         return own_gemm(tape, p, threads);
-    int before = uni__onednn_threads(threads);
-    int status = uni__gemm_here(tape->reference, p);
-    uni__onednn_threads(before);
-    return uni__onednn_ok(tape, (dnnl_status_t)status, "a matrix product");
+    if (threads > 1 && p->k > 0)
+        return run_parts(tape, p, threads);
+    return uni__onednn_ok(tape, (dnnl_status_t)uni__gemm_here(tape->reference, p),
+                          "a matrix product");
 }

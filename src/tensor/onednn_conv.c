@@ -4,8 +4,11 @@
  * Format "any" for the activations would give a blocked layout that is up to 10 % faster in the
  * kernel. But it costs a conversion wherever anything else reads the tensor, and falls back to the
  * reference code for images of 1 or 3 channels. So x and y are nhwc, and only the kernel is
- * converted into the primitive's layout, at each call. Called by the tape's thread.
+ * converted into the primitive's layout, at each call. The images of a batch are divided among the
+ * tape's threads (helpers.h), each part with a primitive for one thread. Called by the tape's
+ * thread.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include "tensor/onednn_internal.h"
@@ -199,10 +202,12 @@ static conv_entry *make_entry(uni_tape *tape, const conv_key *key)
 }
 
 static conv_entry *find_entry(uni_tape *tape, conv_kind kind, const uni__conv *conv, bool has_bias,
-                              int threads)
+                              int threads, int part)
 {
     uni__onednn *cache = tape->onednn;
-    conv_key key = { .kind = kind, .threads = threads, .has_bias = has_bias, .conv = *conv };
+    conv_key key = {
+        .kind = kind, .threads = threads, .part = part, .has_bias = has_bias, .conv = *conv
+    };
     conv_entry **site = cache->site < MAX_SITES ? &cache->sites[cache->site++] : NULL;
     if (site && *site && memcmp(&(*site)->key, &key, sizeof key) == 0)
         return *site;
@@ -234,50 +239,133 @@ static dnnl_status_t run_reorder(uni__onednn *cache, conv_entry *entry, dnnl_mem
     return dnnl_primitive_execute(entry->reorder, cache->stream, 2, arguments);
 }
 
+/* ---- parts: some images each ---- */
+
 typedef struct pointers {
     const float *x, *y, *kernel, *bias;
 } pointers;
 
-/* Sets all handles, runs the reorders and the convolution. The packed kernel and the scratchpad
- * come from the arena. */
-static bool run(uni_tape *tape, conv_kind kind, const uni__conv *conv, const pointers *p)
+typedef struct conv_part {
+    conv_entry *entry;
+    pointers at;
+    float *sums; /* gradients of weights, of all parts but the first: kernel, then bias */
+    void *scratchpad, *packed;
+} conv_part;
+
+#define MOST_PARTS 64
+
+typedef struct conv_task {
+    conv_kind kind;
+    uni__onednn *cache;
+    int count;
+    conv_part parts[MOST_PARTS];
+    _Atomic int status;
+} conv_task;
+
+static void run_part(void *context, int index)
 {
     static const int arguments_of[3][4] = {
         { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS },
         { DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST, 0 },
         { DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_BIAS },
     };
-    const int *names = arguments_of[kind];
-    int threads = uni__threads_for(tape, conv_flops(conv) / 80.0),
-        before = uni__onednn_threads(threads);
-    conv_entry *entry = find_entry(tape, kind, conv, p->bias != NULL, threads);
-    void *scratchpad = entry ? uni__scratch(tape, entry->scratchpad_bytes) : NULL;
-    void *packed = entry && entry->reorder ? uni__scratch(tape, entry->kernel_bytes)
-                                           : (void *)(uintptr_t)p->kernel;
-    if (!entry || !scratchpad || !packed) {
-        uni__onednn_threads(before);
-        return false;
-    }
+    conv_task *task = context;
+    const conv_part *part = &task->parts[index];
+    const pointers *p = &part->at;
+    conv_entry *entry = part->entry;
+    const int *names = arguments_of[task->kind];
+    bool weights = task->kind == CONV_BACKWARD_WEIGHTS;
     dnnl_exec_arg_t arguments[] = { { names[0], entry->x },
                                     { names[1], entry->kernel },
                                     { names[2], entry->y },
                                     { DNNL_ARG_SCRATCHPAD, entry->scratchpad },
                                     { names[3], entry->bias } };
+    int before = uni__onednn_threads((int)entry->key.threads);
     dnnl_status_t status = point(entry->x, p->x) | point(entry->y, p->y) |
-                           point(entry->scratchpad, scratchpad) | point(entry->kernel, packed) |
+                           point(entry->scratchpad, part->scratchpad) |
+                           point(entry->kernel, part->packed) |
                            point(entry->user_kernel, p->kernel) | point(entry->bias, p->bias);
-    if (!status && entry->reorder && kind != CONV_BACKWARD_WEIGHTS)
-        status = run_reorder(tape->onednn, entry, entry->user_kernel, entry->kernel);
+    if (!status && entry->reorder && !weights)
+        status = run_reorder(task->cache, entry, entry->user_kernel, entry->kernel);
     if (!status)
         status =
-            dnnl_primitive_execute(entry->main, tape->onednn->stream, p->bias ? 5 : 4, arguments);
-    if (!status && entry->reorder && kind == CONV_BACKWARD_WEIGHTS)
-        status = run_reorder(tape->onednn, entry, entry->kernel, entry->user_kernel);
+            dnnl_primitive_execute(entry->main, task->cache->stream, p->bias ? 5 : 4, arguments);
+    if (!status && entry->reorder && weights)
+        status = run_reorder(task->cache, entry, entry->kernel, entry->user_kernel);
     uni__onednn_threads(before);
-    if (entry->reorder)
-        uni__release(tape, packed, entry->kernel_bytes);
-    uni__release(tape, scratchpad, entry->scratchpad_bytes);
-    return uni__onednn_ok(tape, status, "a convolution");
+    if (status)
+        atomic_store(&task->status, (int)status);
+}
+
+static size_t kernel_floats(const uni__conv *c)
+{
+    return (size_t)(c->kernel_height * c->kernel_width * (c->in / c->groups) * c->out);
+}
+
+/* Finds the entry and the memory of one part: images [begin, end). */
+static bool prepare_part(uni_tape *tape, conv_task *task, int index, const uni__conv *conv,
+                         int threads, const pointers *p)
+{
+    conv_part *part = &task->parts[index];
+    uni__conv some = *conv;
+    int64_t begin = conv->batch * index / task->count,
+            end = conv->batch * (index + 1) / task->count;
+    size_t kernel = kernel_floats(conv), bias = (size_t)conv->out;
+    some.batch = end - begin;
+    part->at = *p;
+    part->at.x += begin * conv->height * conv->width * conv->in;
+    part->at.y += begin * conv->out_height * conv->out_width * conv->out;
+    if (task->kind == CONV_BACKWARD_WEIGHTS && index > 0) {
+        if (!(part->sums = uni__scratch_floats(tape, kernel + bias)))
+            return false;
+        part->at.kernel = part->sums;
+        part->at.bias = p->bias ? part->sums + kernel : NULL;
+    }
+    conv_entry *entry = part->entry =
+        find_entry(tape, task->kind, &some, p->bias != NULL, threads, index);
+    part->scratchpad = entry ? uni__scratch(tape, entry->scratchpad_bytes) : NULL;
+    part->packed = entry && entry->reorder ? uni__scratch(tape, entry->kernel_bytes)
+                                           : (void *)(uintptr_t)part->at.kernel;
+    return entry && part->scratchpad && part->packed;
+}
+
+static void finish_parts(uni_tape *tape, conv_task *task, const uni__conv *conv, const pointers *p)
+{
+    size_t kernel = kernel_floats(conv), bias = (size_t)conv->out;
+    for (int i = task->count - 1; i >= 0; i--) {
+        conv_part *part = &task->parts[i];
+        if (part->entry->reorder)
+            uni__release(tape, part->packed, part->entry->kernel_bytes);
+        uni__release(tape, part->scratchpad, part->entry->scratchpad_bytes);
+    }
+    for (int i = 1; i < task->count && task->kind == CONV_BACKWARD_WEIGHTS; i++) {
+        float *sums = task->parts[i].sums;
+        tape->kernels->add_in_place((float *)(uintptr_t)p->kernel, sums, kernel);
+        if (p->bias)
+            tape->kernels->add_in_place((float *)(uintptr_t)p->bias, sums + kernel, bias);
+        uni__release_floats(tape, sums, kernel + bias);
+    }
+}
+
+/* With fewer images than threads, oneDNN's own threads share the rows of one. */
+static bool run(uni_tape *tape, conv_kind kind, const uni__conv *conv, const pointers *p)
+{
+    int threads = uni__threads_for(tape, conv_flops(conv) / 80.0);
+    conv_task task = { .kind = kind, .cache = tape->onednn, .count = 1 };
+    if (threads > 1 && conv->batch >= threads && threads <= MOST_PARTS) {
+        task.count = threads;
+        threads = 1;
+    }
+    int before = uni__onednn_threads(threads);
+    bool good = true;
+    for (int i = 0; i < task.count && good; i++)
+        good = prepare_part(tape, &task, i, conv, threads, p);
+    uni__onednn_threads(before);
+    if (!good)
+        return false;
+    uni__helpers_run(tape->helpers, task.count, run_part, &task);
+    finish_parts(tape, &task, conv, p);
+    return uni__onednn_ok(tape, (dnnl_status_t)task.status, "a convolution");
 }
 
 bool uni__conv_forward(uni_tape *tape, const uni__conv *conv, const float *x, const float *kernel,

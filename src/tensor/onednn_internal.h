@@ -2,8 +2,8 @@
  * onednn_internal.h - the cache of oneDNN objects that onednn.c and onednn_conv.c share. Only for
  * these two.
  *
- * The key of an entry is its kind, thread count and whole description. The n-th request of a step
- * first tries the entry that the n-th request of the previous step used (one memcmp); a miss
+ * The key of an entry is its kind, thread count, part and whole description. The n-th request of a
+ * step first tries the entry that the n-th request of the previous step used (one memcmp); a miss
  * searches the list of all entries.
  */
 #ifndef UNISONO_TENSOR_ONEDNN_INTERNAL_H
@@ -15,7 +15,7 @@
 typedef enum conv_kind { CONV_FORWARD, CONV_BACKWARD_DATA, CONV_BACKWARD_WEIGHTS } conv_kind;
 
 typedef struct conv_key {
-    int64_t kind, threads, has_bias;
+    int64_t kind, threads, part, has_bias;
     uni__conv conv;
 } conv_key;
 
@@ -46,7 +46,8 @@ struct uni__onednn {
 /* Turns a status into the tape's error; true on success. */
 bool uni__onednn_ok(uni_tape *tape, dnnl_status_t status, const char *what);
 void uni__conv_entry_free(conv_entry *entry);
-/* Sets the calling thread's OpenMP team size while a kernel runs; returns the previous one. */
+/* Sets the size of the OpenMP team that oneDNN would use on this thread; returns the previous
+ * one. */
 int uni__onednn_threads(int threads);
 
 #endif

@@ -34,6 +34,9 @@ size_t uni__gradients_trainable(const uni_gradients *gradients, uni__span *spans
 UNI__SHARED UNI_MUST_USE int uni__gradients_rehome(uni_gradients *gradients, float *memory,
                                                    uni_error *err);
 UNI__SHARED int uni__tape_threads(const uni_tape *tape);
+/* The threads of the tape's kernels, for other loops of the thread that uses the tape. */
+typedef struct uni__helpers uni__helpers;
+UNI__SHARED uni__helpers *uni__tape_helpers(const uni_tape *tape);
 UNI__SHARED const uni_step *uni__tape_step(const uni_tape *tape);
 /* Whether the operations from here on run as in training, for a layer that is called with
  * training=True or False of its own. Returns what it was before. */

@@ -41,6 +41,8 @@ int uni_tape_new(uni_tape **out, const uni_tape_options *options, uni_error *err
     tape->arena = uni__arena_new();
     int status = tape->arena ? uni__onednn_new(&tape->onednn, err)
                              : uni_error_set(err, UNI_ENOMEM, "no memory for a tape");
+    if (status == 0)
+        status = uni__helpers_new(&tape->helpers, tape->threads, err);
     if (status < 0) {
         uni_tape_free(tape);
         return status;
@@ -54,6 +56,7 @@ void uni_tape_free(uni_tape *tape)
 {
     if (!tape)
         return;
+    uni__helpers_free(tape->helpers);
     uni__onednn_free(tape->onednn);
     uni__arena_free(tape->arena);
     free(tape);

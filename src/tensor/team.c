@@ -2,7 +2,7 @@
  * team.c - see team.h. The barrier is a counter and a generation: the last member to arrive resets
  * the counter and increments the generation, which the others watch. A separate generation
  * announces a job in the same way. So a step does not allocate and, while all members are busy,
- * makes no system call.
+ * makes no system call. A waiting member spins for at most UNI__SPIN_NS (base/spin.h).
  */
 #include "tensor/team.h"
 
@@ -14,15 +14,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/cpus.h"
 #include "base/futex.h"
+#include "base/spin.h"
 
-/* How long a waiting thread keeps its core before it sleeps, if each member has a core. A wake-up
- * takes about 30 microseconds: kernel_sum_ratio of the NNLM head on a busy machine was 0.40 to 0.58
- * when it slept after 50 microseconds, 0.69 to 0.76 after 2,000 (three runs each). After PAUSE_NS
- * it yields in each iteration: the member it waits for may be on the same core, and a step then
- * took 2.5 ms instead of 0.1. */
-#define PAUSE_NS 20000
-#define SPIN_NS 1000000
 #define MOVE_NS 1000000 /* a member changes its core at most this often */
 
 struct member {
@@ -100,19 +95,10 @@ static void wait_change(uni__team *team, struct member *self, _Atomic uint32_t *
 {
     if (atomic_load_explicit(word, memory_order_acquire) != value)
         return;
-    bool spin = may_spin(team, self);
-    uint64_t begin = spin ? uni__monotonic_ns() : 0, waited = 0;
-    for (unsigned i = 1; spin && waited < SPIN_NS; i++) {
+    uni__spinner spinner = { 0 };
+    for (bool spins = may_spin(team, self); spins; spins = uni__spin(&spinner))
         if (atomic_load_explicit(word, memory_order_acquire) != value)
             return;
-#if defined(__x86_64__)
-        __builtin_ia32_pause();
-#endif
-        if (waited >= PAUSE_NS)
-            sched_yield();
-        if (i % 64 == 0 || waited >= PAUSE_NS)
-            waited = uni__monotonic_ns() - begin;
-    }
     atomic_fetch_add(&team->sleepers, 1);
     while (atomic_load(word) == value)
         uni__futex_wait(word, value, -1);
@@ -179,6 +165,7 @@ static void *work(void *argument)
 {
     struct member *member = argument;
     uni__team *team = member->team;
+    uni__prefer_short_slices();
     for (uint32_t seen = 0;; seen++) {
         wait_change(team, member, &team->job_generation, seen);
         if (team->ending)

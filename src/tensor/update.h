@@ -64,10 +64,6 @@ void uni__fill_uniform(float *out, size_t n, const uni__uniform *uniform);
 float *uni__buffer_new(size_t count);
 void uni__buffer_free(float *data, size_t count);
 
-/* Runs body(context, index, count) on `threads` threads of the calling thread's own team and waits.
- * With threads <= 1 it runs here. */
-void uni__parallel(int threads, void (*body)(void *context, int index, int count), void *context);
-
 /* true on the first call for this tape (begin does not reset it): for one-time warnings. */
 enum { UNI__ONCE_AVERAGE_LOSS, UNI__ONCE_LOGITS };
 bool uni__tape_once(uni_tape *tape, unsigned what);

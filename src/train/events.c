@@ -7,9 +7,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "train/hosts_internal.h"
 
 #define DESCRIBE_NS 1000000000ull
+/* A rank that waits for a processor may be silent so many times longer than others. */
+#define STARVED_FACTOR 12
 
 static uni__run *run_of(void *context)
 {
@@ -184,6 +187,12 @@ static void heard_again(uni_trainer *trainer, int rank)
                       run->ranks[rank].worker->pid);
 }
 
+/* It waits for a processor with the rest of a crowded machine, and is not frozen. */
+static bool is_starved(const uni__run *run, int rank)
+{
+    return !run->trainer->hosts && uni__process_is_runnable(run->ranks[rank].worker->pid);
+}
+
 static void on_silent(void *context, int rank, double seconds)
 {
     uni__run *run = run_of(context);
@@ -200,7 +209,8 @@ static void on_silent(void *context, int rank, double seconds)
         uni__run_tell(run, UNI_EVENT_WARNING, rank, "rank %d (pid %d) has been silent for %.1f s",
                       rank, run->ranks[rank].worker->pid, seconds);
     }
-    if (seconds >= run->trainer->options.silent_timeout)
+    double patience = run->trainer->options.silent_timeout;
+    if (seconds >= patience * STARVED_FACTOR || (seconds >= patience && !is_starved(run, rank)))
         fail_frozen(run, rank, UNI__CAUSE_SILENT, seconds);
 }
 

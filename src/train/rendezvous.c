@@ -217,10 +217,44 @@ static int own_place(const meeting *it)
     return place;
 }
 
-/* open_timeout_ms 0: the default. */
+typedef struct standing {
+    int64_t progress;
+    int slot;
+} standing;
+
+static int compare_standings(const void *a, const void *b)
+{
+    const standing *left = a, *right = b;
+    if (left->progress != right->progress)
+        return left->progress > right->progress ? -1 : 1;
+    return left->slot < right->slot ? -1 : 1;
+}
+
+/* The rank that has saved most becomes the first. */
+static int order_by_progress(meeting *it, int64_t progress, uni_error *err)
+{
+    standing all[UNI__MOST_MEMBERS];
+    size_t size;
+    if (it->size > UNI__MOST_MEMBERS)
+        return uni_error_set(err, UNI_ELIMIT, "a group of %d ranks, and at most %d can change",
+                             it->size, UNI__MOST_MEMBERS);
+    UNI_TRY(put(it, "progress", &progress, sizeof progress, err));
+    for (int i = 0; i < it->size; i++) {
+        all[i] = (standing){ .progress = progress, .slot = it->slots[i] };
+        if (it->slots[i] != it->session->rank)
+            UNI_TRY(get(it, i, "progress", &all[i].progress, sizeof all[i].progress, &size, INT_MAX,
+                        err));
+    }
+    qsort(all, (size_t)it->size, sizeof all[0], compare_standings);
+    for (int i = 0; i < it->size; i++)
+        it->slots[i] = all[i].slot;
+    return 0;
+}
+
+/* open_timeout_ms 0: the default. progress NULL: the ranks are in the order of their slots. */
 static int open_group(uni_comm **out, uni_session *session, uint32_t group,
-                      const uni__members *members, bool ucx, const uni_comm_options *options,
-                      int open_timeout_ms, uni_error *err)
+                      const uni__members *members, bool ucx, const int64_t *progress,
+                      const uni_comm_options *options, int open_timeout_ms, uni_error *err)
 {
     uni_comm_options with_records = *options;
     char *records = NULL;
@@ -239,6 +273,7 @@ static int open_group(uni_comm **out, uni_session *session, uint32_t group,
     }
     it->ucx = ucx;
     it->gathers = ucx && session->apart && (session->has_met || members->count > 0);
+    int status = progress ? order_by_progress(it, *progress, err) : 0;
     uni__rendezvous peers = { .vtable = &session_vtable,
                               .context = it,
                               .rank = own_place(it),
@@ -247,7 +282,8 @@ static int open_group(uni_comm **out, uni_session *session, uint32_t group,
                               .abort_word = &session->page->alarm,
                               .data_key = session->seals ? session->data_key : NULL,
                               .address = session->address[0] ? session->address : NULL };
-    int status = open_transport(out, session, it, &peers, &with_records, open_timeout_ms, err);
+    if (status == 0)
+        status = open_transport(out, session, it, &peers, &with_records, open_timeout_ms, err);
     if (status < 0)
         free(it);
     else
@@ -280,7 +316,7 @@ int uni__session_comm_over(uni_comm **out, uni_session *session, bool ucx,
     uni__members members;
     uint32_t number;
     uni__page_members(session->page, &number, &members);
-    return open_group(out, session, session->group, &members, ucx, options, 0, err);
+    return open_group(out, session, session->group, &members, ucx, NULL, options, 0, err);
 }
 
 /* ---- groups in which a rank can be replaced ---- */
@@ -304,7 +340,8 @@ bool uni__session_joins(const uni_session *session)
 void uni__session_set_replaceable(uni_session *session, bool others, bool itself, bool resizes)
 {
     uint32_t how = (others ? UNI__REPLACES_OTHERS : 0) | (itself ? UNI__IS_REPLACED : 0) |
-                   (resizes ? UNI__IS_RESIZED : 0);
+                   (resizes ? UNI__IS_RESIZED : 0) |
+                   (resizes && session->is_asked ? UNI__IS_ASKED : 0);
     if (!session->page)
         return;
     atomic_store(&session->page->replaceable, session->keeps_ranks ? 0 : how);
@@ -323,6 +360,11 @@ void uni__session_set_fixed(uni_session *session, uint32_t why)
 bool uni__session_group_changed(const uni_session *session, uint32_t number)
 {
     return atomic_load_explicit(&session->page->group, memory_order_relaxed) > number;
+}
+
+bool uni__session_is_asked(const uni_session *session, uint32_t number)
+{
+    return atomic_load_explicit(&session->page->asked, memory_order_relaxed) > number;
 }
 
 bool uni__session_leaves(const uni_session *session)
@@ -372,6 +414,15 @@ void uni__session_caught_up(uni_session *session, int64_t reports, int64_t other
     atomic_store(&session->page->iteration, reports);
 }
 
+void uni__session_stand_at(uni_session *session, int64_t reports)
+{
+    session->catches_up = false;
+    if (session->known < session->iteration)
+        session->known = session->iteration;
+    session->iteration = reports;
+    atomic_store(&session->page->iteration, reports);
+}
+
 static int wait_for_group(uni_session *session, uint32_t after, uint32_t *number,
                           uni__members *members, uni_error *err)
 {
@@ -390,23 +441,40 @@ static int wait_for_group(uni_session *session, uint32_t after, uint32_t *number
     }
 }
 
-int uni__session_meet(uni_comm **out, int **slots, uint32_t *number, uni_session *session,
-                      uint32_t after, uni_error *err)
+static int meet(uni_comm **out, uint32_t *number, uni__members *members, uni_session *session,
+                uint32_t after, const int64_t *progress, uni_error *err)
 {
     uni_comm_options options = { .size = sizeof options };
-    uni__members members;
     session->has_met = true;
     for (;;) {
-        UNI_TRY(wait_for_group(session, after, number, &members, err));
+        UNI_TRY(wait_for_group(session, after, number, members, err));
         /* The wait ends when the group changes, or the attempt. */
-        int status =
-            open_group(out, session, *number, &members, session->ucx, &options, INT_MAX, err);
+        int status = open_group(out, session, *number, members, session->ucx, progress, &options,
+                                INT_MAX, err);
         if (status == 0)
             break;
         if (status != UNI_EWORKER && status != UNI_EPEER)
             return status;
         after = *number;
     }
+    if (members->count > 0)
+        session->size = session->local_size = uni_comm_info_of(*out)->size;
+    return 0;
+}
+
+int uni__session_meet_by(uni_comm **out, uint32_t *number, uni_session *session, uint32_t after,
+                         int64_t progress, uni_error *err)
+{
+    uni__members members;
+    session->is_asked = true;
+    return meet(out, number, &members, session, after, &progress, err);
+}
+
+int uni__session_meet(uni_comm **out, int **slots, uint32_t *number, uni_session *session,
+                      uint32_t after, uni_error *err)
+{
+    uni__members members;
+    UNI_TRY(meet(out, number, &members, session, after, NULL, err));
     const uni_comm_info *info = uni_comm_info_of(*out);
     *slots = malloc((size_t)info->size * sizeof **slots);
     if (!*slots) {
@@ -416,7 +484,5 @@ int uni__session_meet(uni_comm **out, int **slots, uint32_t *number, uni_session
     for (int rank = 0, place = 0; place < info->size; rank++)
         if (uni__members_has(&members, rank))
             (*slots)[place++] = rank;
-    if (members.count > 0)
-        session->size = session->local_size = info->size;
     return 0;
 }

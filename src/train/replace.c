@@ -26,6 +26,8 @@
 /* Ranks that do not reach each other would meet for ever. */
 #define MOST_VAIN 4
 #define VAIN_NS 30000000000ull
+/* Ranks that were asked for come one after the other. */
+#define ASKED_NS 5000000000ull
 
 static bool says(const uni__run *run, int rank, uint32_t what)
 {
@@ -251,12 +253,13 @@ static bool is_in_vain(uni__run *run, uint64_t now)
 /* Ranks that wait for another group although none has died. */
 static void look_for_waiting(uni__run *run, uint64_t now)
 {
-    bool waits = false;
+    bool waits = false, asked = false;
     for (int i = 0; i < run->num_workers; i++) {
         const uni__rank *slot = &run->ranks[i];
         const uni__page *page = uni__group_page(run->group, i);
         if (slot->away)
             continue;
+        asked |= slot->leaving || (page && atomic_load(&page->asked) > run->attempt.group);
         if (!uni__worker_is_live(slot->worker) || slot->worker->stopped_ns || slot->warned_silent ||
             slot->ended_for.kind != UNI__CAUSE_NONE)
             return; /* it comes back, or is ended */
@@ -266,7 +269,8 @@ static void look_for_waiting(uni__run *run, uint64_t now)
         run->attempt.awaited_ns = 0;
     else if (run->attempt.awaited_ns == 0)
         run->attempt.awaited_ns = now;
-    else if (now - run->attempt.awaited_ns > REGROUP_NS && !is_in_vain(run, now)) {
+    else if (now - run->attempt.awaited_ns > (asked ? ASKED_NS : REGROUP_NS) &&
+             !is_in_vain(run, now)) {
         run->attempt.group++;
         uni__replace_regroup(run);
     }

@@ -11,7 +11,8 @@
  *   SIGTERM to a member     the signal is; it leaves between two steps
  *   more are wanted         processes start beside the group
  *   such a process waits    when all that are starting wait, or the first has waited for a moment,
- *   to be let in            they become members
+ *   to be let in            they become members; members that would lose what they have done since
+ *                           they last saved it (hvd.elastic) are asked, and come first
  *
  * So the group waits for no process to start. Rank 0, the chief, is always a member: it has the
  * checkpoints. When it is lost, or too few would be left, the group waits for the replacement.
@@ -268,6 +269,21 @@ static bool waits_to_join(const uni__run *run, int rank)
            atomic_load(&page->awaits) > 0;
 }
 
+/* Whether all members are ready for another group. Those that want to be asked are. */
+static bool all_come(uni__run *run)
+{
+    uint32_t next = run->attempt.group + 1;
+    bool ready = true;
+    for (int i = 0; i < run->num_workers; i++) {
+        uni__page *page = uni__group_page(run->group, i);
+        if (run->ranks[i].away || !page || !says(run, i, UNI__IS_ASKED))
+            continue;
+        atomic_store(&page->asked, next);
+        ready &= atomic_load(&page->awaits) >= next;
+    }
+    return ready;
+}
+
 static void let_in(uni__run *run, uint64_t now)
 {
     int ready = 0, starting = 0;
@@ -282,7 +298,8 @@ static void let_in(uni__run *run, uint64_t now)
     }
     if (run->attempt.ready_ns == 0)
         run->attempt.ready_ns = now;
-    if ((starting > 0 && now - run->attempt.ready_ns < TOGETHER_NS) || !others_can(run, -1))
+    if ((starting > 0 && now - run->attempt.ready_ns < TOGETHER_NS) || !others_can(run, -1) ||
+        !all_come(run))
         return;
     run->attempt.ready_ns = 0;
     for (int i = 1; i < run->num_workers; i++)

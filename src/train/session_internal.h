@@ -72,6 +72,7 @@ struct uni_session {
     bool fresh; /* one more: it has no predecessor in the group */
     bool has_met; /* its group has a communicator in which ranks can be replaced */
     bool keeps_ranks; /* a communicator of the train function's own: none can be replaced */
+    bool is_asked; /* before its group changes; it saves what it does itself */
     bool trial; /* a stop is told by report() itself, as UNI_ECANCELED */
     unsigned warned;
 

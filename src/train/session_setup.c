@@ -235,7 +235,7 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
     session->resizable = uni_dict_get_bool(order, "resizable", false);
     session->fresh = uni_dict_get_bool(order, "fresh", false);
     session->joins = session->catches_up = uni_dict_get_bool(order, "joins", false);
-    session->has_met = session->keeps_ranks = false;
+    session->has_met = session->keeps_ranks = session->is_asked = false;
     snprintf(session->node_ip, sizeof session->node_ip, "%s",
              uni_dict_get_string(order, "node_ip", "127.0.0.1"));
     session->answers = uni_dict_get_bool(order, "answers", false);

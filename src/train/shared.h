@@ -90,6 +90,17 @@ UNI__SHARED void uni__session_caught_up(uni_session *session, int64_t reports, i
 UNI__SHARED UNI_MUST_USE int uni__session_meet(uni_comm **out, int **slots, uint32_t *number,
                                                uni_session *session, uint32_t after,
                                                uni_error *err);
+/* The same for ranks that save what they do themselves (hvd.elastic), which are asked before the
+ * group changes for another reason than a loss. progress: how much this rank has saved, negative
+ * for nothing; the rank with most is the communicator's first, equal ones follow in their order. */
+UNI__SHARED UNI_MUST_USE int uni__session_meet_by(uni_comm **out, uint32_t *number,
+                                                  uni_session *session, uint32_t after,
+                                                  int64_t progress, uni_error *err);
+/* Ranks wait until this rank comes to another group than that of this number. */
+UNI__SHARED bool uni__session_is_asked(const uni_session *session, uint32_t number);
+/* This rank goes back, or on, to where it or its predecessor had made that many reports. Those that
+ * were made already are left out when they are made again. */
+UNI__SHARED void uni__session_stand_at(uni_session *session, int64_t reports);
 /* The store of the checkpoints of steps, in the run directory. */
 #define UNI__STEPS_NAME ".steps"
 /* In the run directory: how many workers the run should have, for its controller. */

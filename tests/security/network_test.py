@@ -626,7 +626,7 @@ class Host(TakenOver):
         process, host = self.taken("frames")
         host.join()
         pid, names = self.controller(), (b"%d" % number for number in range(150000))
-        stop = threading.Thread(target=lambda: (self.wait_for(lambda: glob.glob(Run(self.net.storage, "frames").dir + "/.staging/rank_1*/5000"), 90),
+        stop = threading.Thread(target=lambda: (self.wait_for(lambda: glob.glob(Run(self.net.storage, "frames").dir + "/.staging/rank_1*/1500"), 90),
                                                 os.kill(pid, signal.SIGTERM)))
         stop.start()
         with contextlib.suppress(OSError):

@@ -11,14 +11,14 @@ It works in the train function of every trainer of unisono, and in programs that
 """
 
 from unisono.extend import strict_module
-from unisono.horovod import _core
+from unisono.horovod import _core, elastic  # noqa: F401
 from unisono.horovod._core import *  # noqa: F403
 from unisono.horovod._install import install, installed  # noqa: F401
 from unisono.horovod._numpy import (Compression, allgather, allreduce, alltoall, broadcast, grouped_allgather, grouped_allreduce,  # noqa: F401
                                     reducescatter)
 
 __version__ = "0.28.1"  # of the Horovod whose functions these are
-__all__ = sorted(_core.__all__ + ["Compression", "allgather", "allreduce", "alltoall", "broadcast", "grouped_allgather", "grouped_allreduce", "install",
+__all__ = sorted(_core.__all__ + ["Compression", "allgather", "allreduce", "alltoall", "broadcast", "elastic", "grouped_allgather", "grouped_allreduce", "install",
                                   "installed", "keras", "reducescatter", "tensorflow", "torch"])
 
 

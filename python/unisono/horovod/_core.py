@@ -3,6 +3,9 @@
 All ranks call the same operations in the same order (docs/collectives.md). Before each of them goes one small reduction, the *call*: a row of numbers for each rank, which says
 what it does and with which type and shape. Every rank compares all rows before any data moves, so that ranks that do not fit together get the same error on all of them, and the
 group can be used again. It is also what join() needs: a rank without data answers the others' calls with zeros until all have joined.
+
+A rank that dies makes the calls of the others fail with a PeerLost, which is a HorovodInternalError: hvd.elastic (_elastic.py) goes on from there. Where ranks can come and go,
+a communicator belongs to one group of them, which has a number; init() meets the present group, and reset() the one that follows it.
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ import functools
 import hashlib
 import math
 import threading
+import weakref
 from typing import Any, Callable, Sequence, TypeVar
 
+from unisono import Error
 from unisono.extend import HARMLESS, INSTEAD, current_session, dumps, fits, loads, mac, strict
 
 HARMLESS.update({
@@ -31,7 +36,6 @@ HARMLESS.update({
 })
 INSTEAD.update({
     "unisono.horovod%s.%s" % (kind, name): why for kind in ("", ".torch", ".keras", ".tensorflow") for name, why in (
-        ("elastic", "FailureConfig(max_failures=): the group starts again from its last checkpoint"),
         ("ProcessSet", "the ranks of the whole run: there is one process set"),
         ("add_process_set", "the ranks of the whole run: there is one process set"),
         ("start_timeline", "the reports and logs of the run (`unisono show`, `unisono logs`): there is no timeline"),
@@ -40,9 +44,11 @@ INSTEAD.update({
 INSTEAD["unisono.horovod.torch.SyncBatchNorm"] = "torch.nn.SyncBatchNorm in a TorchTrainer"
 
 # Kinds of calls. 0: this rank has joined and calls nothing itself.
-REDUCE, GATHER, BROADCAST, ALL_TO_ALL, SCATTER, BARRIER, STEP = range(1, 8)
+REDUCE, GATHER, BROADCAST, ALL_TO_ALL, SCATTER, BARRIER, STEP, ASK, BEGIN, END = range(1, 11)
 _NAMES = {REDUCE: "allreduce", GATHER: "allgather", BROADCAST: "broadcast", ALL_TO_ALL: "alltoall", SCATTER: "reducescatter", BARRIER: "barrier",
-          STEP: "a step of a DistributedOptimizer"}
+          STEP: "a step of a DistributedOptimizer", ASK: "commit or check_host_updates of an elastic state",
+          BEGIN: "the beginning of hvd.elastic.run", END: "the end of the function under hvd.elastic.run"}
+_BARE = (BARRIER, STEP, ASK, BEGIN, END)
 # Of a row: kind, type, reduction, root or number of the step, bytes, number of dimensions, dimensions, what a rank that has joined says, and the name's hash.
 _KIND, _TYPE, _OP, _EXTRA, _BYTES, _DIMENSIONS, _SHAPE, _ANSWERED, _NAME, _ROW = 0, 1, 2, 3, 4, 5, 6, 22, 23, 24
 _MOST_DIMENSIONS = _ANSWERED - _SHAPE
@@ -54,7 +60,19 @@ SIZES = {"uint8": 1, "int8": 1, "bool": 1, "uint16": 2, "int16": 2, "float16": 2
 
 
 class HorovodInternalError(RuntimeError):
-    """The ranks do not call the same. The group can be used again."""
+    """A collective failed. The ranks do not call the same, and the group can be used again; or it is a PeerLost."""
+
+
+class PeerLost(HorovodInternalError, Error):
+    """Another rank died or left: this group's communicator is of no more use. hvd.elastic.run goes on with the ranks of the next group."""
+
+
+class HostsUpdatedInterrupt(RuntimeError):
+    """Ranks are to join or to leave. Nothing is lost: hvd.elastic.run lets them, and calls its function again. skip_sync: they only leave."""
+
+    def __init__(self, skip_sync: bool = False):
+        super().__init__("ranks are to %s the group" % ("leave" if skip_sync else "join"))
+        self.skip_sync = skip_sync
 
 
 class ReduceOp:
@@ -127,21 +145,81 @@ def _hash(name: str | None) -> int:
     return 0 if name is None else 1 + int.from_bytes(hashlib.blake2b(str(name).encode(), digest_size=7).digest(), "little")
 
 
+# ---- losses ----
+
+_LOSSES = ("EWORKER", "EPEER")
+
+
+def as_lost(error: Error) -> Exception:
+    """The PeerLost that the error means; the error itself when it is another one."""
+    if isinstance(error, PeerLost) or getattr(error, "code", "") not in _LOSSES:
+        return error
+    lost = PeerLost(str(error))
+    lost.code, lost.status, lost.message = error.code, error.status, error.message
+    if _world is not None:
+        _world.lost = lost
+    return lost
+
+
+class _Watched:
+    """A communicator, or a part of one, whose losses are PeerLost."""
+
+    def __init__(self, inner: Any):
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        inner = getattr(self.inner, name)
+        if not callable(inner):
+            return inner
+        wraps = name in ("all_reduce_start", "buckets")
+
+        def call(*arguments: Any) -> Any:
+            try:
+                out = inner(*arguments)
+            except Error as error:
+                raise as_lost(error) from None
+            return _Watched(out) if wraps else out
+
+        setattr(self, name, call)
+        return call
+
+
+# The session whose group this process has met, and that group's number.
+_met: tuple[Any, int] | None = None
+
+
+def _meet(session: Any, progress: int, follows: bool) -> tuple[Any, int]:
+    """The communicator of the present group, or of the one that follows it; and its number. Waits for all its ranks."""
+    global _met
+    known = _met[1] if _met is not None and _met[0] is session else 0
+    comm, number = session.meet(known if follows else max(known - 1, 0), progress)
+    _met = session, number
+    return comm, number
+
+
 class _World:
     """This process among the ranks; `comm` is None in a world of one."""
 
-    def __init__(self, here: Any):
-        session = here.session if here is not None else None
-        self.rank = session.world_rank if session else 0
-        self.size = session.world_size if session else 1
-        self.local_rank = session.local_rank if session else 0
-        self.local_size = session.local_world_size if session else 1
+    def __init__(self, here: Any, progress: int = -1, follows: bool = False):
+        self.session = session = here.session if here is not None else None
+        self.elastic = session is not None and (session.is_elastic or (_met is not None and _met[0] is session))
+        self.group, self.lost = 0, None  # the number of the group, and the PeerLost that ended it
         self.node = session.node_rank if session else 0
-        self.comm = session.comm() if self.size > 1 else None
+        self.whole: Any = None  # what close() closes
+        if self.elastic:
+            comm, self.group = _meet(session, progress, follows)
+            self.rank, self.size = self.local_rank, self.local_size = comm.rank, comm.size
+            self.whole = comm
+        else:
+            self.rank, self.size = (session.world_rank, session.world_size) if session else (0, 1)
+            self.local_rank, self.local_size = (session.local_rank, session.local_world_size) if session else (0, 1)
+            self.whole = session.comm() if self.size > 1 else None
+        self.comm = _Watched(self.whole) if self.size > 1 else None
         self.secret = session.secret if session else None  # over several hosts: what pickles are authenticated with
         self.objects = 0  # that were sent so far, by all ranks in the same order
         self.lock = threading.RLock()
-        self.steps: list[Any] = []  # weak references to what STEP i reduces: .answer() for a joined rank, .detach() at the end
+        # Weak references to what STEP i reduces: .answer() for a joined rank, .detach() at the end. Optimizers outlive their world.
+        self.steps: list[Any] = _steps
         self.started: list[Any] = []  # requests that were not waited for, oldest first
 
     # ---- calls ----
@@ -199,7 +277,7 @@ class _Started:
 
 def _described(row: array.array) -> str:
     kind = row[_KIND]
-    if kind in (BARRIER, STEP):
+    if kind in _BARE:
         return _NAMES[kind]
     shape = tuple(row[_SHAPE:_SHAPE + row[_DIMENSIONS]])
     out = "%s of %s %s" % (_NAMES.get(kind, "call %d" % kind), _TYPES[row[_TYPE]], "x".join(map(str, shape)) if shape else "(no dimensions)")
@@ -240,6 +318,7 @@ def _check(rows: list[array.array]) -> None:
 
 
 _world: _World | None = None
+_steps: list[Any] = []
 global_process_set = object()
 
 
@@ -262,19 +341,55 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
         here = current_session()
         _world = _World(here)
         if here is not None:
-            here.at_end.append(shutdown)
+            here.at_end.append(_end)
 
 
 def shutdown() -> None:
     """Leaves the group. Gradients that lie in shared memory become the program's own."""
     global _world
     gone, _world = _world, None
-    if gone is not None and gone.comm is not None:
-        for reference in gone.steps:
-            step = reference()
-            if step is not None:
-                step.detach()
-        gone.comm.close()
+    if gone is None or gone.whole is None:
+        return
+    if gone.lost is not None:  # requests that will never be done are not waited for
+        gone.whole.close()
+    for reference in gone.steps:
+        step = reference()
+        if step is not None:
+            step.detach()
+    gone.whole.close()
+
+
+def _end() -> None:
+    """The session of this process ends."""
+    shutdown()
+    _steps.clear()
+
+
+def number_step(step: Any) -> int:
+    """Its place among those of this process. Other processes make the same ones in the same order."""
+    for number, reference in enumerate(_steps):
+        if reference() is step:
+            return number
+    _steps.append(weakref.ref(step))
+    return len(_steps) - 1
+
+
+def reset(progress: int) -> None:
+    """Leaves the group and waits for the one that follows it. progress: how much this rank has saved; the rank with most becomes rank 0."""
+    global _world
+    shutdown()
+    _steps[:] = [reference for reference in _steps if reference() is not None]
+    _world = _World(current_session(), progress, True)
+
+
+def ask(flags: int, kind: int = ASK) -> int:
+    """The flags of all ranks together. All of them come to the same place of hvd.elastic."""
+    here = world()
+    if here.comm is None:
+        return flags
+    with here.lock:
+        rows = here.call(kind, count=flags)
+    return functools.reduce(lambda a, b: a | b, (row[_BYTES] for row in rows))
 
 
 def is_initialized() -> bool:
@@ -290,6 +405,11 @@ def rank() -> int:
 def size() -> int:
     """The number of processes."""
     return world().size
+
+
+def stays_alone() -> bool:
+    """Whether this process is, and will be, a world of one: a traced graph needs no reductions."""
+    return world().size == 1 and not world().elastic
 
 
 def local_rank() -> int:

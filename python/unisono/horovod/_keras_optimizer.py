@@ -29,7 +29,7 @@ class _Settings:
         self.reducer = _tensorflow.Reducer()
 
     def reduce(self, gradients: list[Any]) -> list[Any]:
-        if _core.size() == 1:
+        if _core.stays_alone():
             return gradients
         if _is_torch(gradients):
             return self._reduce_torch(gradients)

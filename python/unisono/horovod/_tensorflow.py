@@ -11,7 +11,7 @@ import zlib
 from typing import Any, Sequence
 
 from unisono.horovod import _core, _numpy
-from unisono.horovod._core import Average, ReduceOp, Sum
+from unisono.horovod._core import Average, ReduceOp
 
 
 class _HalfCompression:
@@ -143,4 +143,4 @@ def predivision(op: ReduceOp, factor: float) -> tuple[ReduceOp, float, float]:
         return op, 1.0, 1.0
     if op is not Average:
         raise ValueError("gradient_predivide_factor needs op=hvd.Average")
-    return Sum, 1.0 / factor, factor / _core.size()
+    return Average, 1.0 / factor, factor  # the average knows how many ranks there are when it is made

@@ -23,18 +23,26 @@ _BUCKET = 4 << 20
 class _Flat:
     """The gradients of one type: memory, pieces, buckets."""
 
-    def __init__(self, world: _core._World, dtype: torch.dtype, parameters: list[torch.Tensor], op: ReduceOp):
-        name = str(dtype).rpartition(".")[2]
-        counts = [parameter.numel() for parameter in parameters]
+    def __init__(self, dtype: torch.dtype, parameters: list[torch.Tensor], op: ReduceOp):
+        self.dtype, self.parameters, self.op = dtype, parameters, op
+        self.let_go()
+
+    def attach(self, world: _core._World) -> None:
+        """Memory that the ranks of this world share."""
+        counts = [parameter.numel() for parameter in self.parameters]
         total = sum(counts)
         if world.comm is None:
-            self.memory, self.buckets = torch.zeros(total, dtype=dtype), None
+            self.memory, self.buckets = torch.zeros(total, dtype=self.dtype), None
         else:
-            shared = world.comm.alloc(max(1, total) * torch.empty(0, dtype=dtype).element_size())
-            self.memory = torch.frombuffer(shared, dtype=dtype)[:total]
-            self.buckets = world.comm.buckets(shared, name, counts, op.word, _BUCKET)
-        self.parameters = parameters
-        self.pieces = [piece.view(parameter.shape) for piece, parameter in zip(self.memory.split(counts), parameters)]
+            shared = world.comm.alloc(max(1, total) * torch.empty(0, dtype=self.dtype).element_size())
+            self.memory = torch.frombuffer(shared, dtype=self.dtype)[:total]
+            self.buckets = world.comm.buckets(shared, str(self.dtype).rpartition(".")[2], counts, self.op.word, _BUCKET)
+        self.pieces = [piece.view(parameter.shape) for piece, parameter in zip(self.memory.split(counts), self.parameters)]
+
+    def let_go(self) -> None:
+        """Without memory."""
+        self.pieces: list[torch.Tensor] = []
+        self.memory, self.buckets = torch.empty(0, dtype=self.dtype), None
 
 
 def _travels_as(parameter: torch.Tensor) -> torch.dtype:
@@ -42,17 +50,20 @@ def _travels_as(parameter: torch.Tensor) -> torch.dtype:
 
 
 class _Step:
-    """What an optimizer reduces in a step; it must not keep the optimizer alive."""
+    """What an optimizer reduces in a step; it must not keep the optimizer alive.
+
+    Its shared memory belongs to one world of ranks. The first step in a world makes it, on all ranks at once: an optimizer can be made while the
+    others are elsewhere in the program, and goes on in the next world when ranks have come or gone."""
 
     def __init__(self, parameters: list[torch.Tensor], op: ReduceOp, passes: int, predivide: float, compression: Any):
-        self.world = _core.world()
-        self.number = len(self.world.steps)
-        self.world.steps.append(weakref.ref(self))
+        _core.world()  # an error before init
+        self.world: Any = None
+        self.number = _core.number_step(self)
         self.passes, self.predivide, self.compression = passes, predivide, compression
         self.flats: list[_Flat] = []
         self.places: dict[torch.Tensor, tuple[_Flat, int]] = {}
         for dtype in sorted({_travels_as(parameter) for parameter in parameters}, key=str):
-            flat = _Flat(self.world, dtype, [p for p in parameters if _travels_as(p) == dtype], op)
+            flat = _Flat(dtype, [p for p in parameters if _travels_as(p) == dtype], op)
             self.flats.append(flat)
             for index, parameter in enumerate(flat.parameters):
                 self.places[parameter] = flat, index
@@ -61,12 +72,25 @@ class _Step:
         self.call: Any = None
 
     def begin(self) -> None:
-        if not self.begun:
-            self.begun = True
-            if self.world.comm is not None:
-                self.call = self.world.call_start(_core.STEP, extra=self.number)
-                for flat in self.flats:
-                    flat.buckets.begin(1.0)
+        if self.begun:
+            return
+        here = _core.world()
+        self.begun = True
+        if self.world is here:
+            self.call = here.call_start(_core.STEP, extra=self.number) if here.comm is not None else None
+        else:
+            self.number = _core.number_step(self)
+            if here.comm is not None:
+                here.call(_core.STEP, extra=self.number)
+            self.attach(here)
+        for flat in self.flats:
+            if flat.buckets is not None:
+                flat.buckets.begin(1.0)
+
+    def attach(self, world: _core._World) -> None:
+        for flat in self.flats:
+            flat.attach(world)
+        self.world = world
 
     def put(self, parameter: torch.Tensor) -> None:
         """Its gradient in its place of the shared memory."""
@@ -127,6 +151,8 @@ class _Step:
 
     def answer(self) -> None:
         """A rank that has joined takes part with zeros."""
+        if self.world is not _core.world():
+            self.attach(_core.world())
         for flat in self.flats:
             flat.memory.zero_()
             flat.buckets.begin(1.0)
@@ -139,8 +165,9 @@ class _Step:
             for parameter, piece in zip(flat.parameters, flat.pieces):
                 if parameter.grad is not None and parameter.grad.data_ptr() == piece.data_ptr() and piece.numel():
                     parameter.grad = piece.clone()
-            flat.pieces, flat.memory, flat.buckets = [], torch.empty(0), None
-        self.world = _core._World(None)
+            flat.let_go()
+        self.world = None
+        self.reset()
 
 
 def hand_back(parameter: torch.Tensor, piece: torch.Tensor) -> None:
@@ -159,7 +186,7 @@ def _watch(parameter: torch.Tensor, step: _Step) -> Any:
 
     def hook(*_: Any) -> None:
         alive = reference()
-        if alive is not None and alive.flats and alive.flats[0].pieces:
+        if alive is not None and _core.is_initialized():
             alive.ready(parameter)
 
     if hasattr(parameter, "register_post_accumulate_grad_hook"):

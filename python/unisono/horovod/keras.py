@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from unisono.extend import strict_module
-from unisono.horovod import _core, _keras_callbacks, _keras_optimizer, _numpy
+from unisono.horovod import _core, _keras_callbacks, _keras_elastic, _keras_optimizer, _numpy
 from unisono.horovod._core import *  # noqa: F403
 from unisono.horovod._keras_callbacks import broadcast_variables
 from unisono.horovod._keras_optimizer import distribute as DistributedOptimizer
@@ -17,8 +17,10 @@ from unisono.horovod._tensorflow import Compression  # noqa: F401
 
 callbacks = _keras_callbacks.callbacks_for(keras, __name__ + ".callbacks")
 sys.modules[__name__ + ".callbacks"] = callbacks
+elastic = _keras_elastic.elastic_for(keras, __name__ + ".elastic")
+sys.modules[__name__ + ".elastic"] = elastic
 __all__ = sorted(_core.__all__ + ["Compression", "DistributedOptimizer", "allgather", "allreduce", "broadcast", "broadcast_global_variables",
-                                  "broadcast_variables", "callbacks", "load_model", "reducescatter"])
+                                  "broadcast_variables", "callbacks", "elastic", "load_model", "reducescatter"])
 
 
 def allreduce(value: Any, name: str | None = None, average: bool | None = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Iterable, Sequence
 
 import torch
 
 from unisono.extend import strict_module
 from unisono.horovod import _core, _numpy
+from unisono.horovod import _torch_elastic as elastic
 from unisono.horovod._core import *  # noqa: F403
 from unisono.horovod._core import Average, ReduceOp, Sum, check_process_set, choose_op
 from unisono.horovod._torch_optimizer import DistributedOptimizer  # noqa: F401
 
 __all__ = sorted(_core.__all__ + [
     "Compression", "DistributedOptimizer", "allgather", "allgather_async", "allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "alltoall",
-    "alltoall_async", "broadcast", "broadcast_", "broadcast_async", "broadcast_async_", "broadcast_optimizer_state", "broadcast_parameters",
+    "alltoall_async", "broadcast", "broadcast_", "broadcast_async", "broadcast_async_", "broadcast_optimizer_state", "broadcast_parameters", "elastic",
     "grouped_allreduce", "grouped_allreduce_", "poll", "reducescatter", "reducescatter_async", "sparse_allreduce_async", "synchronize"])
+
+
+sys.modules[__name__ + ".elastic"] = elastic
 
 
 class _NoCompression:

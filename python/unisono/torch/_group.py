@@ -146,6 +146,25 @@ class ProcessGroupUnisono(dist.ProcessGroup):
     def size(self) -> int:
         return self._all
 
+    # torch keeps names in backends that are registered below a group; this group is its own backend.
+    _group_name = _group_desc = ""
+
+    def _set_group_name(self, name: str) -> None:
+        self._group_name = name
+
+    def _set_group_desc(self, text: str) -> None:
+        self._group_desc = text
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._group_name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._group_desc
+
+    setGroupName, setGroupDesc = _set_group_name, _set_group_desc  # noqa: N815
+    group_name = property(getGroupName)
+    group_desc = property(getGroupDesc)
+
     def _get_backend(self, device: Any) -> ProcessGroupUnisono:
         """torch asks it what the group can do besides moving tensors."""
         if torch.device(device).type != "cpu":

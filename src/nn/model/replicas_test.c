@@ -162,7 +162,7 @@ static int rank_finish(void *context, const uni__trained *trained, uni_error *er
     free(copy);
     free(totals);
     uni__update update = { .optimizer = trained->optimizer, .gradients = gradients };
-    return gradients != NULL ? uni__update_alone(&update, uni__trained_samples(trained), 1, err)
+    return gradients != NULL ? uni__update_alone(&update, uni__trained_samples(trained), NULL, err)
                              : 0;
 }
 

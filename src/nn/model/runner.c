@@ -68,6 +68,7 @@ void uni__runner_free(uni__runner *runner)
 {
     if (runner == NULL)
         return;
+    uni__helpers_free(runner->helpers);
     uni__team_free(runner->team);
     for (int i = 0; runner->shares != NULL && i < runner->count; i++) {
         uni__share *share = &runner->shares[i];
@@ -136,7 +137,7 @@ static int make(uni__runner **out, uni_model *model, int threads, int count, uni
         runner->shares[i].index = i;
         UNI_TRY_GOTO(make_share(runner, &runner->shares[i], err), fail);
     }
-    UNI_TRY_GOTO(uni__team_new(&runner->team, count, err), fail);
+    UNI_TRY_GOTO(uni__helpers_new(&runner->helpers, count, err), fail);
     *out = runner;
     return 0;
 fail:
@@ -190,12 +191,18 @@ static int update_together(uni__runner *runner, uni__share *share)
                                &share->error);
 }
 
+static void run_share(void *context, int index)
+{
+    uni__runner *runner = context;
+    int64_t size = runner->job->batch->size, count = runner->active;
+    uni__share_run(&runner->shares[index], size * index / count, size * (index + 1) / count);
+}
+
 static void member_job(void *context, int member)
 {
     uni__runner *runner = context;
     uni__share *share = &runner->shares[member];
-    int64_t size = runner->job->batch->size, count = runner->active;
-    uni__share_run(share, size * member / count, size * (member + 1) / count);
+    run_share(runner, member);
     if (share->status == 0 && runner->update && runner->job->updater == NULL && runner->active > 1)
         share->status = update_together(runner, share);
     if (share->status < 0)
@@ -290,8 +297,10 @@ static int update_weights(uni__runner *runner, const uni__job *job, uni_error *e
     uni__update update = update_of(runner);
     if (job->updater != NULL)
         return hand_over(runner, &update, err);
-    if (runner->update && runner->active == 1)
-        return uni__update_alone(&update, samples_of(runner), runner->tape_threads, err);
+    if (runner->update && !runner->meets)
+        return uni__update_alone(
+            &update, samples_of(runner),
+            runner->count > 1 ? runner->helpers : uni__tape_helpers(runner->shares[0].tape), err);
     if (runner->update)
         uni__update_commit(&update); /* the team's run has ended: all slices are done */
     return 0;
@@ -336,12 +345,41 @@ static void weigh(uni__runner *runner)
         runner->factor = runner->reference / size;
 }
 
+static bool has_batch_statistics(const uni_layer *layer)
+{
+    bool has = layer->class_ == &uni__class_batch_normalization;
+    for (size_t i = 0; i < layer->num_children && !has; i++)
+        has = has_batch_statistics(layer->children[i]);
+    return has;
+}
+
+/* Do replicas meet in the middle of a pass: for statistics of the whole batch, which the user's
+ * layers may need, too, or for a kernel that the pass updates itself? */
+static bool has_meetings(const uni__runner *runner)
+{
+    const uni_model *model = runner->model;
+    uni__descent descent;
+    bool meets = has_own_code(model);
+    for (size_t i = 0; i < model->num_layers && !meets; i++)
+        meets = has_batch_statistics(model->layers[i]);
+    if (meets || runner->job->updater != NULL || !runner->update || runner->pending > 0 ||
+        !uni__optimizer_descent(model->compiled->optimizer, 1, &descent))
+        return meets;
+    for (size_t i = 0; i < uni_parameters_count(model->build.store) && !meets; i++)
+        meets = uni_parameter_info_of(uni_parameters_at(model->build.store, i))->size >=
+                UNI__DESCENT_WEIGHTS;
+    return meets;
+}
+
 static int run_pass(uni__runner *runner, const uni__job *job, uni_error *err)
 {
-    if (runner->active > 1)
+    runner->meets = runner->active > 1 && job->kind == UNI__RUN_TRAIN && has_meetings(runner);
+    if (runner->meets && runner->team == NULL)
+        UNI_TRY(uni__team_new(&runner->team, runner->count, err));
+    if (runner->meets)
         uni__team_run(runner->team, member_job, runner);
     else
-        uni__share_run(&runner->shares[0], 0, job->batch->size);
+        uni__helpers_run(runner->helpers, runner->active, run_share, runner);
     return first_error(runner, err);
 }
 

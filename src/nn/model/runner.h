@@ -63,7 +63,11 @@ struct uni__runner {
     int num_metrics;
     int count; /* replicas */
     int active; /* of the current batch */
+    /* Threads of the replicas: helpers take any replica's part, where a pass needs no meeting in
+     * its middle; otherwise each replica has a thread of the team. */
+    uni__helpers *helpers;
     uni__team *team;
+    bool meets; /* the current pass needs the team */
     uni__share *shares;
     const float **buffers; /* the shares' gradients, to be summed */
     double *sums; /* for the other processes */
@@ -106,6 +110,9 @@ void uni__runner_unpack(uni__runner *runner);
 
 /* Forward, loss, metrics and backward of one replica; the result is in share->status. */
 void uni__share_run(uni__share *share, int64_t begin, int64_t end);
+/* Kernels of this size are worth two meetings of the replicas: each has a gradient of 1 MiB less to
+ * write and to sum. */
+#define UNI__DESCENT_WEIGHTS ((size_t)1 << 18)
 /* Floating-point operations of one sample's forward pass, estimated from kernels and outputs. */
 double uni__model_flops(const uni_model *model);
 

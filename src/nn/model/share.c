@@ -188,10 +188,6 @@ static int leave_factors(void *context, uni_error *err)
     return uni__team_meet(share->runner->team, share->index, err);
 }
 
-/* Kernels of this size are worth two meetings: each replica has a gradient of 1 MiB less to write
- * and to sum. */
-#define DESCENT_WEIGHTS ((size_t)1 << 18)
-
 /* Decides whether the backward pass may apply the gradient itself; all replicas come to the same
  * answer. Over several processes it only keeps factors, which are exchanged when the processes meet
  * anyway: separate meetings in the middle of the pass cost what they saved (MNIST CNN in
@@ -211,12 +207,13 @@ static bool prepare_descent(uni__share *share, uni__descent *out)
         return out->keep_factors > 0;
     }
     if (runner->count > 1) {
-        if (runner->active < runner->count || runner->count > UNI__DESCENT_MAX_PEERS)
+        if (!runner->meets || runner->active < runner->count ||
+            runner->count > UNI__DESCENT_MAX_PEERS)
             return false;
         samples = job->batch->size;
         share->peers = (uni__descent_peers){ .index = share->index,
                                              .count = runner->count,
-                                             .least = DESCENT_WEIGHTS,
+                                             .least = UNI__DESCENT_WEIGHTS,
                                              .context = share,
                                              .meet = meet_with_factors,
                                              .leave = leave_factors };

@@ -172,6 +172,7 @@ void uni_optimizer_free(uni_optimizer *optimizer)
     if (optimizer == NULL)
         return;
     free_state(optimizer);
+    uni__helpers_free(optimizer->helpers);
     uni_schedule_free(optimizer->schedule);
     free(optimizer->name);
     free(optimizer);

@@ -9,6 +9,7 @@
 #define UNISONO_NN_OPTIMIZER_H
 
 #include <unisono/optimizers.h>
+#include "tensor/helpers.h"
 #include "tensor/shared.h"
 
 #define UNI__OPTIMIZER_MAX_SLOTS 3
@@ -46,6 +47,7 @@ struct uni_optimizer {
     size_t num_parameters, max_spans;
     float *clip_factors; /* by parameter: what its gradient is multiplied by; only with clip_norm */
     uni__span *spans; /* trainable, as of begin */
+    uni__helpers *helpers; /* for uni_optimizer_apply with several threads */
 
     /* The current step. */
     size_t num_spans;

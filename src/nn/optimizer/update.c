@@ -312,34 +312,64 @@ static uni__span slice_of(const uni__update *update, int index, int count)
     return slice;
 }
 
-static void apply_slice(void *context, int index, int count)
+typedef struct slices {
+    const uni__update *update;
+    int count;
+} slices;
+
+static void apply_slice(void *context, int index)
 {
-    uni__update_slice(context, slice_of(context, index, count));
+    const slices *all = context;
+    uni__update_slice(all->update, slice_of(all->update, index, all->count));
 }
 
-static int update_alone(const uni__update *update, float scale, int threads, uni_error *err)
+static void sum_slice(void *context, int index)
 {
+    const slices *all = context;
+    uni__update_sum(all->update, slice_of(all->update, index, all->count));
+}
+
+static int update_alone(const uni__update *update, float scale, uni__helpers *helpers,
+                        uni_error *err)
+{
+    size_t size = 0;
     uni__update alone = *update;
+    uni_gradients_data(update->gradients, &size);
+    slices all = { update, size < WORTH_THREADS ? 1 : uni__helpers_threads(helpers) };
     if (uni__optimizer_clips_by_norm(update->optimizer)) {
-        uni__update_sum(update, slice_of(update, 0, 1));
+        uni__helpers_run(helpers, all.count, sum_slice, &all);
         alone.num_parts = 0;
     }
     UNI_TRY(begin(&alone, scale, err));
-    uni__parallel(update->optimizer->size < WORTH_THREADS ? 1 : threads, apply_slice, &alone);
+    all.update = &alone;
+    uni__helpers_run(helpers, all.count, apply_slice, &all);
     uni__update_commit(&alone);
     return 0;
 }
 
-int uni__update_alone(const uni__update *update, double samples, int threads, uni_error *err)
+int uni__update_alone(const uni__update *update, double samples, uni__helpers *helpers,
+                      uni_error *err)
 {
-    return update_alone(update, scale_for(samples), threads, err);
+    return update_alone(update, scale_for(samples), helpers, err);
+}
+
+/* Outside of fit an optimizer has helpers of its own. */
+static int prepare_helpers(uni_optimizer *optimizer, int threads, uni_error *err)
+{
+    if (threads < 1)
+        threads = 1;
+    if (optimizer->helpers != NULL && uni__helpers_threads(optimizer->helpers) == threads)
+        return 0;
+    uni__helpers_free(optimizer->helpers);
+    return uni__helpers_new(&optimizer->helpers, threads, err);
 }
 
 int uni_optimizer_apply(uni_optimizer *optimizer, uni_gradients *gradients, float scale,
                         int threads, uni_error *err)
 {
     uni__update update = { .optimizer = optimizer, .gradients = gradients };
-    return update_alone(&update, scale != 0 ? scale : 1, threads, err);
+    UNI_TRY(prepare_helpers(optimizer, threads, err));
+    return update_alone(&update, scale != 0 ? scale : 1, optimizer->helpers, err);
 }
 
 /* Member 0 begins before it comes to the meeting, so that one meeting is enough. */

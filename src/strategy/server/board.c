@@ -14,6 +14,7 @@
 #include "tensor/shared.h"
 #include "base/cpus.h"
 #include "base/futex.h"
+#include "base/spin.h"
 #include "strategy/server/carrier.h"
 #include "strategy/server/link_shm.h"
 
@@ -115,9 +116,9 @@ static size_t replica_offset(const uni__server_board *board, int server)
 /* ---- making and mapping ---- */
 
 /* Spinning pays off only when every member has its own core. */
-static int choose_spins(const uni__server_board_shape *shape)
+static bool choose_spins(const uni__server_board_shape *shape)
 {
-    return (int)(1 + shape->workers + shape->servers) <= uni__cpu_count() ? 2000 : 0;
+    return (int)(1 + shape->workers + shape->servers) <= uni__cpu_count();
 }
 
 /* The layout is computed from a header, so a small temporary one stands in for it. */
@@ -305,11 +306,10 @@ void uni__bell_wait(const uni__server_board *board, uint32_t seen, int timeout_m
         uni__carrier_wait(board->carrier, seen, timeout_ms);
         return;
     }
-    for (int i = 0; i < board->spins; i++) {
+    uni__spinner spinner = { 0 };
+    for (bool spins = board->spins; spins; spins = uni__spin(&spinner))
         if (atomic_load_explicit(&me->bell, memory_order_acquire) != seen)
             return;
-        __builtin_ia32_pause();
-    }
     atomic_store(&me->sleeps, 1);
     if (atomic_load(&me->bell) == seen)
         uni__futex_wait(&me->bell, seen, timeout_ms);

@@ -116,7 +116,8 @@ typedef struct uni__server_board {
     uni__server_board_header *header;
     size_t size;
     int fd; /* coordinator: to hand out; -1 otherwise */
-    int rank, spins; /* spins: how often to look before sleeping */
+    int rank;
+    bool spins; /* looks for a moment before it sleeps */
     struct uni__carrier
         *carrier; /* over hosts: the memory is this member's own, and links are carried */
     uni__span *spans; /* of each server in the flat weights */

@@ -8,13 +8,14 @@ import tensorflow as tf
 
 from unisono.extend import strict_module
 from unisono.horovod import _core, _keras_optimizer, _numpy, _tensorflow
+from unisono.horovod.tensorflow import elastic  # noqa: F401
 from unisono.horovod._core import *  # noqa: F403
 from unisono.horovod._core import Average, ReduceOp, Sum, check_process_set, choose_op
 from unisono.horovod._keras_callbacks import broadcast_variables  # noqa: F401
 from unisono.horovod._tensorflow import Compression
 
 __all__ = sorted(_core.__all__ + ["Compression", "DistributedGradientTape", "DistributedOptimizer", "allgather", "allreduce", "alltoall", "broadcast",
-                                  "broadcast_variables", "grouped_allreduce", "keras", "reducescatter"])
+                                  "broadcast_variables", "elastic", "grouped_allreduce", "keras", "reducescatter"])
 
 
 def _plain(compression: Any) -> Any:
@@ -170,7 +171,7 @@ class DistributedGradientTape:
         """The gradients, averaged over all ranks."""
         found = self._tape.gradient(target, sources, output_gradients, **keywords)
         gradients = tf.nest.flatten(found)
-        if _core.size() > 1:
+        if not _core.stays_alone():
             gradients = _tensorflow.reduce_tensors(gradients, self._op, self._reducer, True, self._prescale, self._postscale, self._compression)
         return tf.nest.pack_sequence_as(found, gradients) if isinstance(found, (list, tuple, dict)) else gradients[0]
 

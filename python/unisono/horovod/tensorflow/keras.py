@@ -7,15 +7,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from unisono.horovod import _core, _keras_callbacks, _keras_optimizer
+from unisono.horovod import _core, _keras_callbacks, _keras_elastic, _keras_optimizer
 from unisono.horovod._core import *  # noqa: F403
 from unisono.horovod._keras_callbacks import broadcast_variables
 from unisono.horovod.tensorflow import Compression, DistributedOptimizer, allgather, allreduce, broadcast, reducescatter  # noqa: F401
 
 callbacks = _keras_callbacks.callbacks_for(tf.keras, __name__ + ".callbacks")
 sys.modules[__name__ + ".callbacks"] = callbacks
+elastic = _keras_elastic.elastic_for(tf.keras, __name__ + ".elastic")
+sys.modules[__name__ + ".elastic"] = elastic
 __all__ = sorted(_core.__all__ + ["Compression", "DistributedOptimizer", "allgather", "allreduce", "broadcast", "broadcast_global_variables",
-                                  "broadcast_variables", "callbacks", "load_model", "reducescatter"])
+                                  "broadcast_variables", "callbacks", "elastic", "load_model", "reducescatter"])
 
 
 def broadcast_global_variables(root_rank: int, model: Any = None) -> None:

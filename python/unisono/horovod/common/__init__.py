@@ -1,0 +1,1 @@
+"""Where Horovod's scripts import exceptions and the base of states from."""

@@ -1,0 +1,3 @@
+"""horovod.common.exceptions."""
+
+from unisono.horovod._core import HorovodInternalError as HorovodInternalError, HostsUpdatedInterrupt as HostsUpdatedInterrupt
