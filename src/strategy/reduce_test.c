@@ -1,7 +1,7 @@
 /*
- * reduce_test.c - what ranks agree on and what becomes of the replicas' values: two replicas on each
- * of three ranks, which are threads here. Every rank gets the same bits; what differs is told with
- * both ranks and both numbers.
+ * reduce_test.c - what ranks agree on and what becomes of the replicas' values: two replicas on
+ * each of three ranks, which are threads here. Every rank gets the same bits; what differs is told
+ * with both ranks and both numbers.
  */
 #include <setjmp.h>
 #include <stdarg.h>
