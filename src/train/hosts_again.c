@@ -80,7 +80,9 @@ static bool others_go_on(const uni__run *run)
 
 static bool can_lose(uni__run *run, int node)
 {
-    if (!run->trainer->hosts->seats || !uni__run_is_elastic(run))
+    /* srun ends all of its processes when it loses a node. */
+    if (!run->trainer->hosts->seats || !run->trainer->hosts->launcher->is_outlived ||
+        !uni__run_is_elastic(run))
         return false;
     set_homeless(run, node, true);
     bool can = others_go_on(run);
