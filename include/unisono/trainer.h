@@ -158,7 +158,9 @@ typedef struct uni_trainer_options {
     /* true: an error of the train function ends the run (v1), and so does a .program that exits
      * with a code from 1 to 128; default: it is retried */
     bool no_retry_errors;
-    double grace_seconds; /* after a stop request; default 10; UNI_GRACE_NONE */
+    /* Seconds for workers to end after a stop request, and after the last run (then
+     * at least 2); default 10; UNI_GRACE_NONE: kill them at once */
+    double grace_seconds;
     double hello_timeout; /* seconds within which a worker must connect; default 60 */
     /* Seconds without a heartbeat, or stopped, until it is acted on; default 5. By default a rank
      * that was stopped by a signal, and can be replaced while the others train, is after 0.5 */

@@ -87,7 +87,8 @@ typedef struct uni__group_events {
  * forked from (launch.h), or -1. */
 int uni__group_new(uni__group **out, int num_workers, int template_fd,
                    const uni__group_events *events, void *context, uni_error *err) UNI_MUST_USE;
-/* Not from the controller thread: tells idle workers to end, and waits for them as long as that. */
+/* Not from the controller thread: tells idle workers to end, and waits for them as long as that,
+ * but at least 2 s. Those that uni__group_free will have to kill are named in a warning. */
 void uni__group_dismiss(uni__group *group, double seconds);
 /* Not from the controller thread. Ends everything that is left (SIGKILL) and waits until it is
  * gone. */

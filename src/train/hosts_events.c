@@ -192,6 +192,16 @@ static bool line_after(const char *text, const char *word, char *out, size_t siz
     return true;
 }
 
+/* What the launcher over ssh says itself: hosts' output comes behind their names. */
+static bool ssh_says(const char *log, char *out, size_t size)
+{
+    static const char word[] = "unisono-ssh: ";
+    const char *at = strstr(log, word);
+    while (at && at != log && at[-1] != '\n')
+        at = strstr(at + 1, word);
+    return at && line_after(at, word, out, size);
+}
+
 /* What its log says, for those who do not read it. True when another try would end in the same
  * way. */
 static bool explain_launcher(const char *log, char *out, size_t size)
@@ -205,7 +215,7 @@ static bool explain_launcher(const char *log, char *out, size_t size)
                  host, program);
         return true;
     }
-    if (line_after(log, "unisono-ssh: ", program, sizeof program)) {
+    if (ssh_says(log, program, sizeof program)) {
         snprintf(out, size, "; %s", program);
         return strstr(program, "cannot execute") != NULL;
     }

@@ -6,14 +6,16 @@ the queue's own thread (python/extension/comm_queue.c).
 
 from __future__ import annotations
 
+import atexit
+import weakref
 from datetime import timedelta
 from typing import Any, Callable, Sequence
 
 import torch
 import torch.distributed as dist
 
-from unisono.torch._meeting import open_comm
-from unisono.torch._work import Handle as _Work, hand_out
+from unisono.torch._meeting import give_back, open_comm
+from unisono.torch._work import Handle as _Work, close, hand_out
 
 # src/comm/kinds.h
 ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BARRIER, SEND, RECV = range(1, 10)
@@ -96,15 +98,39 @@ def _copies(parts: Sequence[_Part]) -> Callable[[], None] | None:
     return finish
 
 
+_open: Any = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """Threads that are in the library must be out of it when the interpreter goes."""
+    for group in list(_open):
+        group.shutdown()
+
+
+def _end(group: ProcessGroupUnisono | None) -> None:
+    """The session ends before a group that nobody has destroyed."""
+    if group is not None:
+        group.shutdown()
+
+
 class ProcessGroupUnisono(dist.ProcessGroup):
     """A group of ranks. Made by dist.init_process_group("unisono") and dist.new_group(backend="unisono")."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta):
         super().__init__(rank, size)
         self._here, self._all = rank, size
-        self._comm = open_comm(store, rank, size, timeout)
+        self._comm, self._session = open_comm(store, rank, size, timeout)
         self._queue = self._comm.queue()
         self._sequence = 0
+        _open.add(self)
+        if self._session is not None:
+            mine = weakref.ref(self)
+            self._session.at_end.append(lambda: _end(mine()))
+
+    def __del__(self) -> None:
+        if hasattr(self, "_sequence"):
+            self.shutdown()
 
     # ---- what torch asks a group ----
 
@@ -142,8 +168,9 @@ class ProcessGroupUnisono(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """Leaves the group; operations under way fail."""
-        self._queue.close()
+        close(self._queue)
         self._comm.close()
+        give_back(self._session)
 
     def abort(self) -> None:
         """As shutdown; ranks that wait for this one get an error that names it."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from unisono.extend import comm_named, current_session
 
-_session_is_used = False
+_taken_by: Any = None  # the session whose communicator a group uses at present
 
 
 def _place() -> str:
@@ -23,7 +23,7 @@ def _place() -> str:
 def _run(rank: int, size: int) -> str:
     """The run whose workers are the ranks of this group, in the same order; "" when there is none, or its communicator is taken."""
     here = current_session()
-    if here is None or _session_is_used or here.session.world_size != size or here.session.world_rank != rank:
+    if here is None or _taken_by is here or here.session.world_size != size or here.session.world_rank != rank:
         return ""
     return "%s#%d" % (here.session.run_dir, here.session.attempt)
 
@@ -40,21 +40,27 @@ def _verdict(store: Any, size: int) -> str:
     return "apart|rank 0 is on %s, rank %d on %s" % (names[0], other, names[other])
 
 
-def open_comm(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
-    """The communicator of a group. All of its ranks call this."""
-    global _session_is_used
+def open_comm(store: Any, rank: int, size: int, timeout: timedelta) -> tuple[Any, Any]:
+    """The communicator of a group, and the session whose it is (or None). All of its ranks call this."""
+    global _taken_by
     milliseconds = min(max(1, int(timeout.total_seconds() * 1000)), 2**31 - 1)
     store.set("unisono/rank/%d" % rank, "|".join((_place(), _run(rank, size), socket.gethostname().replace("|", "?"))))
     if rank == 0:
         store.set("unisono/verdict", _verdict(store, size))
     way, _, rest = store.get("unisono/verdict").decode().partition("|")
     if way == "here":
-        return comm_named(rest, rank, size, milliseconds)
+        return comm_named(rest, rank, size, milliseconds), None
     here = current_session()
     if way == "run" and here is not None:
-        _session_is_used = True
         comm = here.session.comm(milliseconds)
-        here.at_end.append(comm.close)
-        return comm
+        _taken_by = here
+        return comm, here
     raise RuntimeError("the ranks of this group are not on one machine as one user (%s): start them with `unisono run --hosts`, which connects machines, and "
                        "use the group of all ranks; for other groups over machines use the backend gloo" % (rest or "they do not agree"))
+
+
+def give_back(here: Any) -> None:
+    """The group that used the session's communicator is closed: another one may."""
+    global _taken_by
+    if here is not None and _taken_by is here:
+        _taken_by = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from datetime import timedelta
 from typing import Any, Callable, Sequence
@@ -14,14 +16,26 @@ _INLINE_NS = 2_000_000
 
 
 Handle = _c10d.Work
-# Since torch says whether the program waits at once it also keeps the Python part of a handle that only C++ code holds.
+# Since torch says whether the program waits at once, it also keeps the Python part of a handle that only C++ code holds.
 _KEEPS_HANDLES = hasattr(_c10d.AllreduceOptions, "asyncOp")
 
 
+def _is_asked_by_python() -> bool:
+    """Whether torch.distributed's functions called the group, and not C++ code."""
+    frame, here = sys._getframe(2), os.path.dirname(__file__)
+    while frame is not None and frame.f_code.co_filename.startswith(here):
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None and os.path.basename(frame.f_code.co_filename) == "distributed_c10d.py"
+
+
 def hand_out(queue: Any, calls: Sequence[Any], result: Any, finish: Callable[[], None] | None = None) -> Any:
-    """The handle of an operation that has been started."""
+    """The handle of an operation that has been started. An older torch would lose a handle that goes to C++ code, and the errors of what it offers instead: there the
+    operation ends before it is handed out."""
     work = Work(queue, calls, result, finish)
-    return work if _KEEPS_HANDLES else _c10d._create_work_from_future(work.get_future())
+    if _KEEPS_HANDLES or _is_asked_by_python():
+        return work
+    work.wait()
+    return _c10d._create_work_from_future(work.get_future())
 
 
 class Work(Handle):
@@ -92,63 +106,77 @@ class Work(Handle):
 
     def get_future(self) -> torch.futures.Future:
         """A future with the tensors. It is set by this thread, or when the operation takes longer by one that looks after all futures."""
-        if self._future is not None:
-            return self._future
-        self._future = future = torch.futures.Future()
-        try:
-            ended = self._advance(_INLINE_NS)
-        except Exception as error:
-            future.set_exception(error)
-            return future
-        if ended:
-            future.set_result(self._result)
-        else:
-            _look_after(self)
-        return future
+        if self._future is None:
+            inner: torch.futures.Future = torch.futures.Future()
+            # C++ code learns of errors only from callbacks that raise.
+            self._inner, self._future = inner, inner.then(self._value)
+            try:
+                ended = self._advance(_INLINE_NS)
+            except Exception:
+                ended = True
+            if ended:
+                inner.set_result(None)
+            else:
+                _look_after(self)
+        return self._future
+
+    def _value(self, inner: torch.futures.Future) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._result
 
     def tell_future(self) -> None:
         """Sets the future. The last call has ended; the others end without anything that this process has yet to do."""
-        assert self._future is not None
         try:
             self._advance(-1)
-        except Exception as error:
-            self._future.set_exception(error)
-        else:
-            self._future.set_result(self._result)
+        except Exception:
+            pass  # _value raises it
+        self._inner.set_result(None)
 
 
-# ---- futures of operations that were not waited for: one thread a queue sets them ----
+# ---- futures of operations that were not waited for: one thread for each queue sets them ----
 
 _lock = threading.Lock()
-_watched: dict[Any, dict[Any, Work]] = {}  # queue -> call -> the operation that is behind it
+
+
+class _Watch:
+    def __init__(self, queue: Any):
+        self.queue, self.works = queue, {}  # type: ignore[var-annotated] # call -> the operation that ends with it
+        self.thread = threading.Thread(target=self.run, name="unisono-futures", daemon=True)
+
+    def run(self) -> None:
+        while (call := self.queue.take()) is not None:
+            with _lock:
+                work = self.works.pop(call, None)
+            if work is not None:
+                work.tell_future()
+
+
+_watches: dict[Any, _Watch] = {}
 
 
 def _look_after(work: Work) -> None:
-    """The last call ends last: a queue's calls may overtake each other, so the others are tried again then."""
+    call = work._calls[-1]
     with _lock:
-        calls = _watched.get(work._queue)
-        if calls is None:
-            calls = _watched[work._queue] = {}
-            threading.Thread(target=_watch, args=(work._queue,), name="unisono-futures", daemon=True).start()
-        call = work._calls[-1]
-        calls[call] = work
+        watch = _watches.get(work._queue)
+        if watch is None:
+            watch = _watches[work._queue] = _Watch(work._queue)
+            watch.thread.start()
+        watch.works[call] = work
     if not call.tell():  # it has ended meanwhile
         with _lock:
-            calls.pop(call, None)
+            watch.works.pop(call, None)
         work.tell_future()
 
 
-def _watch(queue: Any) -> None:
-    while True:
-        call = queue.take()
-        if call is None:
-            break
-        with _lock:
-            work = _watched[queue].pop(call, None)
-        if work is not None:
-            work.tell_future()
+def close(queue: Any) -> None:
+    """Ends a queue, the thread that sets its futures, and what they still wait for."""
+    queue.close()
     with _lock:
-        left = _watched.pop(queue, {})
-    for work in left.values():
+        watch = _watches.pop(queue, None)
+    if watch is None:
+        return
+    if watch.thread is not threading.current_thread():
+        watch.thread.join()
+    for work in watch.works.values():
         work.tell_future()
-
