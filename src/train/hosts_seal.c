@@ -69,7 +69,7 @@ bool uni__hosts_keep_ranks(const uni_trainer *trainer)
     const uni__hosts *hosts = trainer->hosts;
     if (!hosts)
         return true;
-    /* Over ssh it is UCX; a worker under srun is no task of it, and can end without the others. */
+    /* Over ssh it is UCX; srun does not know the workers, which can end without the others. */
     bool can = hosts->launcher->is_outlived || (hosts->launcher->has_allocation && hosts->ucx);
     return can && !hosts->foreign;
 }
