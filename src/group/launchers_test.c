@@ -87,6 +87,12 @@ static void test_command_line(void **unused)
     assert_int_equal(ssh->words(&plan, &argv, NULL), 0);
     assert_true(has(argv, "--ssh") && has(argv, "/bin/sh") && has(argv, "a:2,c:1"));
     assert_false(uni__launcher_is_openmpi(ssh, "/x/unisono-host"));
+    assert_int_equal(uni_list_size(argv), 4);
+    uni_value_free(argv);
+    plan.first_rank = 2; /* hosts that come later */
+    plan.num_all = 6;
+    assert_int_equal(ssh->words(&plan, &argv, NULL), 0);
+    assert_true(has(argv, "2:6"));
     uni_value_free(argv);
     setenv("UNISONO_SSH", "/no/such/ssh", 1);
     assert_int_equal(ssh->words(&plan, &argv, NULL), UNI_ENOTFOUND);

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "group/page.h"
+#include "group/remote.h"
 
 static uni__page *fresh(void)
 {
@@ -223,13 +224,55 @@ static void a_warm_worker_begins_anew(void **state)
     uni__page_refresh(NULL);
 }
 
+/* Between the controller's mirror of a page and the page itself. */
+static void groups_travel_between_hosts(void **state)
+{
+    uni__page *mirror = fresh(), *page = fresh();
+    uni__members members = { .count = 2, .ranks = { 5 } }, got;
+    uni__control_words words, none = { 0 };
+    uni__worker_words said, before = { 0 };
+    uint32_t number = 0;
+    for (uint32_t group = 3; group < 9; group += 3) { /* groups are passed over */
+        members.ranks[0] += group;
+        uni__page_regroup(mirror, group, &members);
+        uni__control_words_read(mirror, &words);
+        uni__control_words_apply(page, &words, &none);
+        uni__page_members(page, &number, &got);
+        assert_int_equal(number, group);
+        assert_int_equal(got.count, 2);
+        assert_int_equal(got.ranks[0], members.ranks[0]);
+    }
+    uni__page_close(mirror, 6);
+    atomic_store(&mirror->leave, 1);
+    uni__control_words_read(mirror, &words);
+    uni__control_words_apply(page, &words, &none);
+    assert_int_equal(atomic_load(&page->closed), 6);
+    assert_int_equal(atomic_load(&page->leave), 1);
+    _Atomic uint32_t *const of_worker[] = { &page->replaceable, &page->fixed,  &page->joined,
+                                            &page->awaits,      &page->ending, &page->left };
+    _Atomic uint32_t *const of_mirror[] = { &mirror->replaceable, &mirror->fixed,  &mirror->joined,
+                                            &mirror->awaits,      &mirror->ending, &mirror->left };
+    for (uint32_t i = 0; i < 6; i++)
+        atomic_store(of_worker[i], 10 + i);
+    assert_true(uni__worker_words_read(page, &said, &before));
+    uni__worker_words_apply(mirror, &said);
+    for (uint32_t i = 0; i < 6; i++)
+        assert_int_equal(atomic_load(of_mirror[i]), 10 + i);
+    assert_false(uni__worker_words_read(page, &before, &said));
+    uni__page_unmap(mirror);
+    uni__page_unmap(page);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_come_in_order), cmocka_unit_test(members_belong_to_their_group),
-        cmocka_unit_test(full_ring_refuses),    cmocka_unit_test(waking),
-        cmocka_unit_test(two_threads),          cmocka_unit_test(scribbled),
-        cmocka_unit_test(rings_of_fillers),     cmocka_unit_test(a_warm_worker_begins_anew)
-    };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(frames_come_in_order),
+                                        cmocka_unit_test(members_belong_to_their_group),
+                                        cmocka_unit_test(full_ring_refuses),
+                                        cmocka_unit_test(waking),
+                                        cmocka_unit_test(two_threads),
+                                        cmocka_unit_test(scribbled),
+                                        cmocka_unit_test(rings_of_fillers),
+                                        cmocka_unit_test(a_warm_worker_begins_anew),
+                                        cmocka_unit_test(groups_travel_between_hosts) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,7 +56,7 @@ static int read_sizes(uni_trainer *trainer, const uni_trainer_options *asked, in
     int most = asked->max_workers ? asked->max_workers : wanted;
     if (asked->min_workers == 0 && asked->max_workers == 0)
         return 0;
-    if (!uni__hosts_keep_ranks(trainer)) {
+    if (!trainer->hosts->launcher->is_outlived || trainer->hosts->foreign) {
         if (most > wanted)
             return uni_error_set(err, UNI_EUNSUPPORTED,
                                  "max_workers %d: the number of workers can grow on one host and "

@@ -1,6 +1,6 @@
 /*
- * hosts_again.c - hosts that are lost while ranks on other hosts keep training, and what takes their
- * place. Controller thread.
+ * hosts_again.c - hosts that are lost while ranks on other hosts keep training, and what takes
+ * their place. Controller thread.
  *
  * A host that dies, or is silent for too long, takes all of its ranks with it. If the others can go
  * on (replace.c, resize.c), its ranks are vacant: they have neither a process nor a host. A spare
@@ -80,7 +80,9 @@ static bool others_go_on(const uni__run *run)
 
 static bool can_lose(uni__run *run, int node)
 {
-    if (!run->trainer->hosts->seats || !uni__run_is_elastic(run))
+    /* srun ends all of its processes when it loses a node. */
+    if (!run->trainer->hosts->seats || !run->trainer->hosts->launcher->is_outlived ||
+        !uni__run_is_elastic(run))
         return false;
     set_homeless(run, node, true);
     bool can = others_go_on(run);
@@ -357,7 +359,7 @@ static void refuse_host(uni__run *run, int host, int first_rank, const char *why
     uni__vacancy vacancy = { .first = first_rank, .count = hosts->list[host].slots };
     uni__run_tell(run, UNI_EVENT_WARNING, -1, "host %s is not used: %.900s", hosts->list[host].name,
                   why);
-    hosts->refuses = true; /* its end is no loss */
+    hosts->refuses = true; /* its end does not count as a loss */
     uni__group_give_up_host(run->group, first_rank, why);
     hosts->refuses = false;
     for (int i = 0; i < hosts->num_vacancies; i++)

@@ -67,7 +67,11 @@ int uni__hosts_choose_transport(uni__run *run, uni_error *err)
 bool uni__hosts_keep_ranks(const uni_trainer *trainer)
 {
     const uni__hosts *hosts = trainer->hosts;
-    return !hosts || (hosts->launcher->is_outlived && !hosts->foreign); /* so it is UCX */
+    if (!hosts)
+        return true;
+    /* Over ssh it is UCX; srun does not know the workers, which can end without the others. */
+    bool can = hosts->launcher->is_outlived || (hosts->launcher->has_allocation && hosts->ucx);
+    return can && !hosts->foreign;
 }
 
 bool uni__hosts_use_ucx(const uni_trainer *trainer)

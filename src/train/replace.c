@@ -244,8 +244,8 @@ static bool is_in_vain(uni__run *run, uint64_t now)
         "the ranks have met %d times without a death between, and lose each other every time: %s",
         MOST_VAIN,
         run->trainer->hosts ? "the network between the hosts drops what UCX sends (a firewall, a "
-                              "port, a route); their logs say who waited for whom"
-                            : "their logs say who waited for whom");
+                              "port, a route); their logs say which rank waited for which"
+                            : "their logs say which rank waited for which");
     uni__run_fail(run, &cause);
     return true;
 }

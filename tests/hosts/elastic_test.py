@@ -44,6 +44,9 @@ class Elastic(Hosts):
         self.assertEqual(code, 0, out)
         self.assertEqual(run.about()["attempt"], 1, out)
         self.assertEqual(set(run.weights()), expected, out)
+        reports = [(line["rank"], line["iteration"]) for line in run.lines("results.jsonl") if "metrics" in line]
+        self.assertEqual(sorted(reports), [(rank, epoch) for rank in sorted(pids) for epoch in range(1, max(epoch for _, epoch in reports) + 1)],
+                         "every rank has reported every epoch once")
         last = {line["rank"]: line["pid"] for line in run.events("exit")}
         self.assertEqual({rank for rank in pids if pids[rank] != last[rank]}, dead, "survivors keep their processes")
         print([line for line in out.splitlines() if "after its death" in line])

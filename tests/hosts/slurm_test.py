@@ -204,6 +204,31 @@ class Slurm(unittest.TestCase):
         self.assertGreaterEqual(int(re.findall(r"begins after step (\d+)", run.log(0))[1]), 7)
         self.assertEqual(run.about()["attempt"], 2)
 
+    def test_replaced_worker(self):
+        """Over UCX workers are no tasks of srun: one that dies in fit is replaced while the others train, and the weights are the same bits."""
+        weights = {}
+        for name, pause in (("calm", "0"), ("replaced", "20")):
+            process = self.cluster.start("salloc", "-Q", "-N2", "-n4", COMMAND, "run", "--launcher", "slurm", "--transport", "ucx", "--name", name, "-v", "--",
+                                         WEIGHTS, pause, "20")
+            run, pids = Run(self.cluster.storage, name), {}
+            end = time.monotonic() + 30
+            while pause != "0" and not pids and time.monotonic() < end:
+                time.sleep(0.02)
+                try:
+                    about = run.about()
+                    pids = {worker["rank"]: worker["pid"] for worker in about["workers"]} if about["iterations"] else {}
+                except (OSError, ValueError):
+                    pass
+            if pids:
+                os.kill(pids[3], signal.SIGKILL)
+            code, out = finish(process, 90)
+            self.assertEqual(code, 0, out)
+            self.assertEqual(run.about()["attempt"], 1, out)
+            weights[name] = set(run.weights())
+            last = {line["rank"]: line["pid"] for line in run.events("exit")}
+            self.assertEqual({rank for rank in pids if pids[rank] != last[rank]}, {3} if pids else set())
+        self.assertEqual(weights["calm"], weights["replaced"])
+
     def test_inside_srun(self):
         code, out = self.salloc("srun", "--mpi=pmix", COMMAND, "run", "--name", "inside", "-v", "--", WORKER)
         self.good("inside", code, out)

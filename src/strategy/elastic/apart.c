@@ -53,8 +53,10 @@ int uni__elastic_gather_lives(uni_strategy *strategy, uni_error *err)
     /* Without callbacks between batches no rank reports before the end of the epoch. */
     mine.reports = elastic->vtable->count_reports(elastic->context);
     int status = uni_comm_all_gather(strategy->comm, &mine, all, sizeof mine, UNI_U8, err);
-    if (status == 0)
+    if (status == 0) {
         memcpy(elastic->lives, all, (size_t)strategy->size * sizeof *all);
+        elastic->gathered = elastic->step;
+    }
     free(all);
     return status;
 }
@@ -158,7 +160,7 @@ int uni__elastic_settle_apart(uni_strategy *strategy, const int64_t *info, int *
     if (status == 0)
         status = gives ? uni__elastic_tell(strategy, info, false, err)
                        : uni__elastic_hear(strategy, NULL, err);
-    if (status == 0 && behind) {
+    if (status == 0 && behind && taken) {
         keep_model(elastic->model, taken, done);
         elastic->unchecked = (uint64_t)done;
     }

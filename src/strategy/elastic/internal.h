@@ -85,6 +85,7 @@ struct uni__elastic {
     uni_comm_buffer *lines; /* of the present communicator; made by the first step */
     size_t num_counts; /* in a line */
     uni__biography *lives; /* over hosts, by rank, as they were gathered last; or NULL */
+    uint64_t gathered; /* the step in which they were */
     uint64_t unchecked; /* a step that this rank took over: the others do not compare weights */
     /* The step under way, from when it is shown until it ends. */
     bool shown;

@@ -26,7 +26,10 @@ static entry entry_of(const uni_strategy *strategy, int64_t slot, bool decided)
     bool in_step = elastic->place == UNI__IN_STEP;
     if (!dead)
         return in_step ? ENTER_STEP : elastic->after ? ENTER_AFTER : ENTER_NOWHERE;
-    /* How far it came since the ranks told each other is not known. */
+    /* How far it came since the ranks told each other is not known, but that it had come to where
+     * they did. */
+    if (elastic->apart && in_step && elastic->gathered == elastic->step)
+        return ENTER_STEP;
     if (elastic->apart && !dead->acts_between_batches)
         return elastic->after ? ENTER_AFTER : in_step ? ENTER_STEP : ENTER_NOWHERE;
     if (elastic->apart)

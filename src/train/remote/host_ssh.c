@@ -1,6 +1,6 @@
 /*
- * host_ssh.c - `unisono-host --ssh PROGRAM HOSTS [FIRST:ALL]`: the launcher over plain OpenSSH, beside the
- * controller, and `unisono-host --order`, which it starts on the hosts.
+ * host_ssh.c - `unisono-host --ssh PROGRAM HOSTS [FIRST:ALL]`: the launcher over plain OpenSSH,
+ * beside the controller, and `unisono-host --order`, which it starts on the hosts.
  *
  * One ssh for each host. The agent's order (where the controller listens, which ranks are its own)
  * goes over standard input, so that no command line shows it, and a login shell sees only a path.
