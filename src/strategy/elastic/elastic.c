@@ -49,6 +49,7 @@ void uni__elastic_free(uni_strategy *strategy)
     uni__elastic_let_go(&elastic->old);
     uni__elastic_forget_calls(elastic);
     free(elastic->results.bytes);
+    uni_value_free(elastic->fits);
     free(elastic->made);
     free(elastic->slots);
     free(elastic);
@@ -74,14 +75,16 @@ void uni__elastic_begin(uni_strategy *strategy)
     const uni__fused *fused = &strategy->fused;
     if (!elastic)
         return;
-    bool accumulates = uni__model_accumulation(fused->model) > 1, later = elastic->had_fit;
-    elastic->active = !later && fused->on && !accumulates;
-    elastic->had_fit = elastic->compares = true;
+    bool accumulates = uni__model_accumulation(fused->model) > 1;
+    elastic->active = !elastic->own_calls && fused->on && !accumulates;
+    elastic->compares = true;
+    if (elastic->fit > 1 && elastic->vtable->begin_fit)
+        elastic->vtable->begin_fit(elastic->context);
     elastic->resizes = elastic->active && uni__parts_are_cut(strategy);
-    elastic->vtable->set_fixed(elastic->context, elastic->resizes ? UNI__ELASTIC_NOT_FIXED
-                                                 : accumulates    ? UNI__ELASTIC_ACCUMULATES
-                                                 : later          ? UNI__ELASTIC_LATER_FIT
-                                                                  : UNI__ELASTIC_OWN_SHARDS);
+    elastic->vtable->set_fixed(elastic->context, elastic->resizes     ? UNI__ELASTIC_NOT_FIXED
+                                                 : accumulates        ? UNI__ELASTIC_ACCUMULATES
+                                                 : elastic->own_calls ? UNI__ELASTIC_OWN_CALLS
+                                                                      : UNI__ELASTIC_OWN_SHARDS);
     elastic->model = fused->model;
     if (elastic->active && elastic->catches_up) /* what it remembers is another's */
         elastic->vtable->set_replaceable(elastic->context, true, true, elastic->resizes);
@@ -105,9 +108,13 @@ void uni__elastic_end(uni_strategy *strategy)
         elastic->vtable->set_fixed(elastic->context, UNI__ELASTIC_NOT_FIXED);
     if (!uni__elastic_is_active(strategy))
         return;
-    elastic->active = false;
+    elastic->active = elastic->shown = false;
     elastic->vtable->set_replaceable(elastic->context, false, false, false);
     uni__elastic_forget_calls(elastic);
+    /* The next fit may have more counts, and other callbacks. */
+    uni_comm_buffer_free(elastic->lines);
+    elastic->lines = NULL;
+    elastic->num_counts = 0;
 }
 
 /* As checkpoints are packed: states of callbacks may have arrays. *out is malloc'ed. */
