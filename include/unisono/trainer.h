@@ -129,12 +129,12 @@ typedef struct uni_trainer_options {
      * can join without it, even if the launcher's channel is compromised (docs/hosts.md).
      * Default UNISONO_SECRET_FILE, otherwise none. */
     const char *secret_file;
-    /* At least this many workers. On one host, with multi_worker and fit: a group that loses a
-     * worker continues without it at once, and with its replacement when that has started; and
-     * uni_trainer_scale changes the number (docs/strategies.md). Over hosts: continue without a
-     * lost host if this many slots remain. Default num_workers. */
+    /* At least this many workers. On one host and over ssh, with multi_worker and fit: a group that
+     * loses a worker or a host continues without it at once, and with its replacement when that has
+     * started; and uni_trainer_scale changes the number (docs/strategies.md). Otherwise, over
+     * hosts: restart without a lost host if this many slots remain. Default num_workers. */
     int min_workers;
-    int max_workers; /* one host: the number can grow up to this; default num_workers */
+    int max_workers; /* one host or ssh: the number can grow up to this; default num_workers */
     double cpus_per_worker; /* default: an equal share of the affinity mask and the cgroup quota */
     /* Bytes that each worker reserves: more than its host has is an error. Not enforced as a
      * limit. Default: none. */
@@ -158,7 +158,9 @@ typedef struct uni_trainer_options {
     /* true: an error of the train function ends the run (v1), and so does a .program that exits
      * with a code from 1 to 128; default: it is retried */
     bool no_retry_errors;
-    double grace_seconds; /* after a stop request; default 10; UNI_GRACE_NONE */
+    /* Seconds for workers to end after a stop request, and after the last run (then
+     * at least 2); default 10; UNI_GRACE_NONE: kill them at once */
+    double grace_seconds;
     double hello_timeout; /* seconds within which a worker must connect; default 60 */
     /* Seconds without a heartbeat, or stopped, until it is acted on; default 5. By default a rank
      * that was stopped by a signal, and can be replaced while the others train, is after 0.5 */

@@ -209,7 +209,8 @@ typedef struct uni_tuner_options {
     bool fail_fast; /* the first failed trial ends the experiment */
     bool fresh_workers; /* a new process for every trial */
     const uni_checkpoint_policy *policy;
-    /* For a trial that is being ended; default 10; UNI_GRACE_NONE: kill it at once */
+    /* For a trial that is being ended, and for workers after the last trial (then at
+     * least 2); default 10; UNI_GRACE_NONE: kill it at once */
     double grace_seconds;
     bool handle_signals; /* SIGINT and SIGTERM stop the tuner; default off */
 

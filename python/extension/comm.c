@@ -280,7 +280,7 @@ static void comm_dealloc(PyObject *object)
 static PyObject *get_known(PyObject *object, void *which)
 {
     uni_comm *comm = ((comm_object *)object)->comm;
-    if (((comm_object *)object)->closed)
+    if (((comm_object *)object)->closed || !comm)
         return comm_say(object, UNI_ESTATE, "this communicator is closed");
     switch ((intptr_t)which) {
     case 0:
@@ -330,6 +330,28 @@ PyObject *door_comm_open(door_state *state, uni_session *session, PyObject *tupl
     return door_raise(state, &err);
 }
 
+/* comm_named(name, rank, size, timeout_ms): the communicator of the processes of this user on this
+ * host that give the same name. */
+PyObject *door_comm_named(PyObject *module, PyObject *tuple)
+{
+    door_state *state = PyModule_GetState(module);
+    uni_comm_options options = { 0 };
+    uni_error err = { 0 };
+    const char *name;
+    int rank, size, status;
+    if (!PyArg_ParseTuple(tuple, "siii", &name, &rank, &size, &options.timeout_ms))
+        return NULL;
+    allocfunc allocate = (allocfunc)PyType_GetSlot(state->comm_type, Py_tp_alloc);
+    comm_object *self = (comm_object *)allocate(state->comm_type, 0);
+    if (!self)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS status =
+        uni__comm_open_named(&self->comm, name, rank, size, NULL, &options, &err);
+    Py_END_ALLOW_THREADS if (status == 0) return (PyObject *)self;
+    Py_DECREF(self);
+    return door_raise(state, &err);
+}
+
 /* ---- types ---- */
 
 static PyGetSetDef comm_getters[] = {
@@ -350,6 +372,7 @@ static PyMethodDef comm_methods[] = {
     { "check_equal", comm_check_equal, METH_VARARGS, "check_equal(data, what)" },
     { "alloc", comm_alloc, METH_O, "alloc(bytes): memory that all ranks reduce in place" },
     { "buckets", comm_buckets, METH_VARARGS, "buckets(flat, dtype, counts, op[, bucket_bytes])" },
+    { "queue", comm_queue, METH_NOARGS, "from now on the queue drives this communicator" },
     { "abort", comm_abort, METH_O, "abort(reason): every rank's calls fail with it" },
     { "close", comm_close, METH_NOARGS, NULL },
     { NULL, NULL, 0, NULL },
@@ -363,7 +386,7 @@ static PyType_Slot comm_slots[] = {
 };
 int door_comm_init(PyObject *module, door_state *state)
 {
-    static const struct {
+    const struct {
         const char *name;
         PyType_Slot *slots;
         int size;
@@ -377,6 +400,10 @@ int door_comm_init(PyObject *module, door_state *state)
           offsetof(door_state, request_type) },
         { "unisono._unisono.CommBuckets", comm_buckets_slots, sizeof(part_object),
           offsetof(door_state, buckets_type) },
+        { "unisono._unisono.CommQueue", comm_queue_slots, comm_queue_size,
+          offsetof(door_state, queue_type) },
+        { "unisono._unisono.CommCall", comm_call_slots, comm_call_size,
+          offsetof(door_state, call_type) },
     };
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         PyType_Spec spec = { types[i].name, types[i].size, 0,

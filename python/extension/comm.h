@@ -56,4 +56,11 @@ PyObject *comm_all_reduce_start(PyObject *object, PyObject *tuple);
 PyObject *comm_buckets(PyObject *object, PyObject *tuple);
 extern PyType_Slot comm_buffer_slots[], comm_request_slots[], comm_buckets_slots[];
 
+/* ---- comm_queue.c: calls that end on their own ---- */
+
+PyObject *comm_queue(PyObject *object, PyObject *unused);
+extern PyType_Slot comm_queue_slots[], comm_call_slots[];
+/* Defined there because only that file knows the sizes. */
+extern const int comm_queue_size, comm_call_size;
+
 #endif

@@ -23,6 +23,7 @@ typedef struct door_state {
     PyTypeObject *array_type, *trainer_type, *iterator_type, *session_type;
     PyTypeObject *tuner_type; /* tune.c */
     PyTypeObject *comm_type, *buffer_type, *request_type, *buckets_type; /* comm.c */
+    PyTypeObject *queue_type, *call_type; /* comm_queue.c */
     PyTypeObject *table_type, *dataset_type, *data_iterator_type; /* data.h */
 } door_state;
 
@@ -57,6 +58,7 @@ int door_session_init(PyObject *module, door_state *state);
 uni_session *door_session_of(PyObject *object);
 int door_tune_init(PyObject *module, door_state *state); /* tune.c */
 int door_comm_init(PyObject *module, door_state *state);
+PyObject *door_comm_named(PyObject *module, PyObject *tuple);
 PyObject *door_comm_open(door_state *state, uni_session *session, PyObject *tuple);
 PyObject *door_comm_meet(door_state *state, uni_session *session, PyObject *tuple);
 /* session_groups.c */

@@ -266,6 +266,7 @@ static PyObject *log_lines_poll(PyObject *module, PyObject *arguments)
 PyMethodDef door_file_methods[] = {
     { "worker_serve", door_worker_serve, METH_O, "worker_serve(call) -> exit code" },
     { "open_session", door_open_session, METH_NOARGS, NULL },
+    { "comm_named", door_comm_named, METH_VARARGS, "comm_named(name, rank, size, timeout_ms)" },
     { "template_serve", door_template_serve, METH_O,
       "template_serve(fd) -> None at the end; in each forked worker its environment, a list" },
     { "checkpoint_info", checkpoint_info, METH_O, NULL },

@@ -46,6 +46,8 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->buffer_type);
     Py_VISIT(state->request_type);
     Py_VISIT(state->buckets_type);
+    Py_VISIT(state->queue_type);
+    Py_VISIT(state->call_type);
     Py_VISIT(state->table_type);
     Py_VISIT(state->dataset_type);
     Py_VISIT(state->data_iterator_type);
@@ -65,6 +67,8 @@ static int clear(PyObject *module)
     Py_CLEAR(state->buffer_type);
     Py_CLEAR(state->request_type);
     Py_CLEAR(state->buckets_type);
+    Py_CLEAR(state->queue_type);
+    Py_CLEAR(state->call_type);
     Py_CLEAR(state->table_type);
     Py_CLEAR(state->dataset_type);
     Py_CLEAR(state->data_iterator_type);

@@ -8,6 +8,7 @@ package proper and this one, and no module whose name begins with an underscore 
   text          safe_text: names from files without escape sequences
   the session   current_session: a worker's session and its trainer's settings, or None; outside: says once that a function does nothing here
   runs          Group: workers that run one function; Commands: workers that wait for calls; make_group: a Group as a trainer makes it
+  collectives   comm_named: a communicator of processes of this machine that know the same name
   data          dumps, loads: pickles between a driver and its own workers; signed files; checkpoints as dictionaries
 """
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from unisono._paths import local as local_path
     from unisono._same_keras import use as choose_keras
     from unisono._session import current as current_session, outside as outside
-    from unisono._unisono import (Array as Array, checkpoint_latest as checkpoint_latest, checkpoint_read as checkpoint_read,
+    from unisono._unisono import (Array as Array, checkpoint_latest as checkpoint_latest, checkpoint_read as checkpoint_read, comm_named as comm_named,
                                   storage as storage_of, tf_config_place as tf_config_place)
     from unisono.data._shards import pack as pack_datasets
     from unisono.train._backend import (backend_config as backend_config, check_progress_timeout as check_progress_timeout, make_group as make_group,
@@ -47,7 +48,7 @@ _LAZY = {
     "returned": "_driver.returned",
     "fits": "_key.fits", "mac": "_key.mac", "write_signed": "_key.write_signed", "local_path": "_paths.local", "choose_keras": "_same_keras.use",
     "current_session": "_session.current", "outside": "_session.outside",
-    "Array": "_unisono.Array", "checkpoint_latest": "_unisono.checkpoint_latest", "checkpoint_read": "_unisono.checkpoint_read",
+    "Array": "_unisono.Array", "checkpoint_latest": "_unisono.checkpoint_latest", "checkpoint_read": "_unisono.checkpoint_read", "comm_named": "_unisono.comm_named",
     "storage_of": "_unisono.storage", "tf_config_place": "_unisono.tf_config_place", "pack_datasets": "data._shards.pack",
     "backend_config": "train._backend.backend_config", "check_progress_timeout": "train._backend.check_progress_timeout",
     "make_group": "train._backend.make_group", "refuse_hooks": "train._backend.refuse_hooks", "Prepared": "tune._trainable.Prepared",

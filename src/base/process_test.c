@@ -37,6 +37,11 @@ static void test_states(void **state)
     assert_true(uni__process_look(pid, &now));
     assert_int_equal(now.state, 'T');
     assert_false(now.exiting);
+    uint64_t switches = uni__process_switches(pid), own = uni__process_switches(getpid());
+    assert_true(switches > 0);
+    usleep(1000);
+    assert_int_equal(uni__process_switches(pid), switches);
+    assert_true(uni__process_switches(getpid()) > own);
     kill(pid, SIGKILL);
     siginfo_t info;
     assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);

@@ -14,8 +14,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <unisono/run.h>
@@ -33,6 +35,7 @@
 
 #define ANSWER_SECONDS 20
 #define ANSWER_BYTES (64u << 10)
+#define END_TRIES 300 /* of 10 ms */
 #define LEAST_ROOM (64.0 * 1024 * 1024) /* Open MPI takes 8 MB per job */
 #define CLOCK_SECONDS 2.0
 
@@ -44,6 +47,7 @@ typedef struct asked {
     int from;
     char *text; /* output of its launcher */
     size_t size;
+    bool too_long;
     double begun, ended;
     uni_value *answer; /* NULL: no answer */
     verdict verdict;
@@ -112,6 +116,29 @@ static int open_doors(checking *all, const char *interface, uni_error *err)
     return 0;
 }
 
+/* ---- signals ---- */
+
+static volatile sig_atomic_t stopped_by;
+
+static void stop(int number)
+{
+    stopped_by = number;
+}
+
+/* The launchers are ended and the token is removed before the signal has its usual effect. One that
+ * is ignored stays so. */
+static void watch_signals(bool on)
+{
+    static const int numbers[] = { SIGINT, SIGTERM };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        struct sigaction before, action = { .sa_handler = on ? stop : SIG_DFL };
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            (void)sigaction(numbers[i], &action, NULL);
+    }
+    if (!on && stopped_by)
+        (void)raise(stopped_by);
+}
+
 /* ---- asking ---- */
 
 static int start(checking *all, asked *one, uni_error *err)
@@ -135,11 +162,14 @@ static int start(checking *all, asked *one, uni_error *err)
     }
     assert(argv[0] != NULL); /* a launcher gives at least its own name */
     one->begun = uni__wall_seconds();
+    pid_t parent = getpid();
     one->pid = fork();
     if (one->pid == 0) {
         setpgid(0, 0);
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* launchers end what they have started */
         int nothing = open("/dev/null", O_RDONLY);
-        if (nothing >= 0 && dup2(nothing, 0) >= 0 && dup2(ends[1], 1) >= 0 && dup2(ends[1], 2) >= 0)
+        if (getppid() == parent && nothing >= 0 && dup2(nothing, 0) >= 0 && dup2(ends[1], 1) >= 0 &&
+            dup2(ends[1], 2) >= 0)
             execv(argv[0], argv);
         _exit(127);
     }
@@ -154,9 +184,9 @@ static void take_text(asked *one)
 {
     char buffer[4096];
     ssize_t got = read(one->from, buffer, sizeof buffer);
-    char *grown = got > 0 && one->size + (size_t)got < ANSWER_BYTES
-                      ? realloc(one->text, one->size + (size_t)got + 1)
-                      : NULL;
+    one->too_long = got > 0 && one->size + (size_t)got >= ANSWER_BYTES;
+    char *grown =
+        got > 0 && !one->too_long ? realloc(one->text, one->size + (size_t)got + 1) : NULL;
     if (!grown) {
         close(one->from);
         one->from = -1;
@@ -170,12 +200,26 @@ static void take_text(asked *one)
         one->ended = uni__wall_seconds();
 }
 
+/* One that has said all gets a moment to clean up. One that never ends, or says too much, does
+ * not. */
+static void end_launcher(asked *one)
+{
+    bool said_all = one->from < 0 && !one->too_long;
+    for (int tries = 0; said_all && tries < END_TRIES; tries++) {
+        if (waitpid(one->pid, NULL, WNOHANG) != 0)
+            return;
+        nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+    }
+    kill(-one->pid, SIGKILL);
+    waitpid(one->pid, NULL, 0);
+}
+
 /* Waits until all have answered or their launchers have ended. */
 static void gather(checking *all)
 {
     uint64_t deadline = uni__monotonic_ns() + ANSWER_SECONDS * 1000000000ull;
     struct pollfd *waiting = calloc((size_t)all->num_hosts, sizeof *waiting);
-    for (int open = 1; open > 0 && waiting;) {
+    for (int open = 1; open > 0 && waiting && !stopped_by;) {
         uint64_t now = uni__monotonic_ns();
         open = 0;
         for (int i = 0; i < all->num_hosts; i++) {
@@ -193,9 +237,7 @@ static void gather(checking *all)
     for (int i = 0; i < all->num_hosts; i++) {
         if (all->all[i].pid <= 0)
             continue;
-        if (all->all[i].from >= 0)
-            kill(-all->all[i].pid, SIGKILL);
-        waitpid(all->all[i].pid, NULL, 0);
+        end_launcher(&all->all[i]);
         if (all->launcher->offers_mpi && !all->launcher->has_allocation)
             uni__launcher_remove_session_of(all->all[i].pid);
     }
@@ -419,12 +461,13 @@ int cli_check_hosts(cli_context *context, const cli_hosts_request *request, bool
                     uni_error *err)
 {
     checking all = { 0 };
+    watch_signals(true);
     int code = UNI_EXIT_OK, status = prepare(&all, request, err);
     if (status == 0)
         status = ask_all(&all, err);
     if (all.all)
         gather(&all);
-    if (status == 0) {
+    if (status == 0 && !stopped_by) {
         assert(all.all != NULL);
         for (int i = 0; i < all.num_hosts; i++)
             judge_host(&all.all[i]);
@@ -444,5 +487,6 @@ int cli_check_hosts(cli_context *context, const cli_hosts_request *request, bool
         unlink(all.token);
     free(all.all);
     free(all.hosts);
+    watch_signals(false);
     return status < 0 ? status : code;
 }

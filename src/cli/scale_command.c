@@ -8,7 +8,7 @@
 #include "train/shared.h"
 
 typedef struct scale_values {
-    const char *storage, *color;
+    const char *storage, *color, *hosts;
     double timeout;
     bool no_wait;
 } scale_values;
@@ -18,6 +18,8 @@ static const cli_option scale_options[] = {
       "return once the request is written, without waiting for the workers" },
     { NULL, "timeout", 't', CLI_DURATION, offsetof(scale_values, timeout), "TIME", "30s", NULL,
       NULL, "wait at most this long for the group to have that many workers" },
+    { NULL, "hosts", 0, CLI_STRING, offsetof(scale_values, hosts), "LIST", NULL, NULL, NULL,
+      "over ssh: add these hosts with their slots, as +c:2 or +c:2,d:2, instead of a number" },
     CLI_STORAGE_OPTION(scale_values),
     CLI_COLOR_OPTION(scale_values),
     CLI_END_OPTION,
@@ -83,11 +85,77 @@ static int read_number(const char *text, int *out, uni_error *err)
     return 0;
 }
 
+static int target_of(const uni_run *run)
+{
+    return (int)uni_dict_get_int(uni_run_info_of(run)->description, "target", 0);
+}
+
+#define TAKEN_NS 3000000000ull
+
+/* Until the controller wants more workers: how many. */
+static int wait_until_taken(const uni_run *run, int *workers, uni_error *err)
+{
+    uint64_t deadline = uni__monotonic_ns() + TAKEN_NS;
+    int before = target_of(run);
+    do {
+        uni_run *now = NULL;
+        nanosleep(&(struct timespec){ .tv_nsec = 20 * 1000000 }, NULL);
+        UNI_TRY(uni_run_open(&now, uni_run_info_of(run)->dir, NULL, err));
+        *workers = target_of(now);
+        uni_run_close(now);
+    } while (*workers == before && uni__monotonic_ns() < deadline);
+    if (*workers != before)
+        return 0;
+    return uni_error_set(err, UNI_ESTATE,
+                         "%s wants as many workers as before: either it wanted those of the host "
+                         "already, or its output says why the host is not added",
+                         uni_run_info_of(run)->id);
+}
+
+/* "+c:2": the sign says that the others stay. */
+static int add_hosts(uni_run **run, const scale_values *values, uni_error *err)
+{
+    int workers = 0;
+    if (values->hosts[0] != '+')
+        return uni_error_set(err, UNI_EINVAL,
+                             "--hosts %s: write +HOST:SLOTS; hosts can be added, not replaced",
+                             values->hosts);
+    UNI_TRY(uni__run_add_hosts(*run, values->hosts + 1, err));
+    if (values->no_wait)
+        return 0;
+    UNI_TRY(wait_until_taken(*run, &workers, err));
+    return wait_for_workers(run, workers, values->timeout, err);
+}
+
+static int scale_hosts(cli_context *context, const cli_parsed *parsed, uni_error *err)
+{
+    const scale_values *values = parsed->values;
+    uni_run *run = NULL;
+    if (parsed->num_args > 1)
+        return uni_error_set(err, UNI_EINVAL,
+                             "give a number of workers or --hosts, not both: a host brings its "
+                             "slots");
+    UNI_TRY(uni_run_open(&run, parsed->args[0], values->storage, err));
+    int status = add_hosts(&run, values, err);
+    if (status == 0 && values->no_wait)
+        fprintf(context->out.out, "%s: %s asked for\n", uni_run_info_of(run)->id, values->hosts);
+    else if (status == 0)
+        fprintf(context->out.out, "%s: %lld workers\n", uni_run_info_of(run)->id,
+                (long long)members_of(run));
+    uni_run_close(run);
+    return status;
+}
+
 static int scale(cli_context *context, const cli_parsed *parsed, uni_error *err)
 {
     const scale_values *values = parsed->values;
     uni_run *run = NULL;
     int workers = 0;
+    if (values->hosts)
+        return scale_hosts(context, parsed, err);
+    if (parsed->num_args < 2)
+        return uni_error_set(err, UNI_EINVAL,
+                             "say how many workers, or which hosts to add (--hosts +c:2)");
     UNI_TRY(read_number(parsed->args[1], &workers, err));
     UNI_TRY(uni_run_open(&run, parsed->args[0], values->storage, err));
     int status = uni__run_scale(run, workers, err);
@@ -109,12 +177,13 @@ static int call_scale(cli_context *context, const cli_parsed *parsed)
 static const cli_example scale_examples[] = {
     { "unisono run --workers 1:4 -n 2 --name digits -- ./train", "begins with two workers" },
     { "unisono scale digits 4", "two more join; those that are there keep training" },
+    { "unisono scale digits --hosts +c:2", "over ssh: two more join on another host" },
     { NULL, NULL },
 };
 
 const cli_command cli_scale_command = {
     .name = "scale",
-    .arguments = "RUN N",
+    .arguments = "RUN [N]",
     .summary = "change the number of workers of a run while it trains",
     .description = "For runs that were started with --workers MIN:MAX and train with the engine's "
                    "fit under multi_worker. Workers join or leave between two steps; the others "
@@ -122,7 +191,7 @@ const cli_command cli_scale_command = {
                    "the result is, to rounding, that of a run with any fixed number.",
     .options = scale_options,
     .values_size = sizeof(scale_values),
-    .min_args = 2,
+    .min_args = 1,
     .max_args = 2,
     .completes = "<run>",
     .examples = scale_examples,

@@ -121,6 +121,14 @@ int uni_comm_all_reduce_start(uni_comm_request **out_request, uni_comm *comm, co
     return uni__comm_start(comm, &call, out_request, err);
 }
 
+int uni__comm_begin(uni_comm_request **out, uni_comm *comm, const uni__comm_what *what,
+                    uni_error *err)
+{
+    uni__call call =
+        make(what->kind, what->in, what->out, what->count, what->dtype, what->op, what->root);
+    return uni__comm_start(comm, &call, out, err);
+}
+
 /* The value that most ranks have; on a tie, the lowest rank's. */
 static uint64_t most_common(const uint64_t *values, int n)
 {

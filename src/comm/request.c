@@ -263,20 +263,32 @@ static int result_of(const uni_comm_request *request, uni_error *err)
     return request->status;
 }
 
-static int run_to_end(uni_comm_request *request, uni_error *err)
+/* Until it has ended or the clock says `until_ns` (0: no limit). */
+static void drive(uni_comm_request *request, uint64_t until_ns, uni_error *err)
 {
     uni_comm *comm = request->comm;
     while (request->status == 0 && !comm->broken.code) {
         bool others = comm->under_way > 1 || !request->record;
-        if (others && (advance_all(comm, err) < 0 || request->status != 0))
+        uint64_t limit_ns = others ? SHARE_NS : 0, now;
+        if ((others || until_ns) && (advance_all(comm, err) < 0 || request->status != 0))
             break;
+        if (until_ns) {
+            if ((now = uni__monotonic_ns()) >= until_ns)
+                break;
+            limit_ns = limit_ns && limit_ns < until_ns - now ? limit_ns : until_ns - now;
+        }
         uni_comm_request *on = waits_for(request);
-        int status = comm->transport->pause(on, others ? SHARE_NS : 0, err);
+        int status = comm->transport->pause(on, limit_ns, err);
         if (status < 0)
             end(on, status, err);
         else if (request->record)
             advance(request, err);
     }
+}
+
+static int run_to_end(uni_comm_request *request, uni_error *err)
+{
+    drive(request, 0, err);
     return result_of(request, err);
 }
 
@@ -338,6 +350,20 @@ int uni_comm_wait(uni_comm_request *request, uni_error *err)
     uni_error local;
     err = err ? err : &local;
     int status = run_to_end(request, err);
+    give_back(request);
+    return status;
+}
+
+int uni__comm_wait_for(bool *done, uni_comm_request *request, uint64_t limit_ns, uni_error *err)
+{
+    uni_error local;
+    uni_comm *comm = request->comm;
+    err = err ? err : &local;
+    drive(request, uni__monotonic_ns() + limit_ns, err);
+    *done = request->status != 0 || comm->broken.code != 0;
+    if (!*done)
+        return 0;
+    int status = result_of(request, err);
     give_back(request);
     return status;
 }

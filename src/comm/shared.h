@@ -6,8 +6,31 @@
 #define UNISONO_COMM_SHARED_H
 
 #include "base/compiler.h"
+#include "comm/kinds.h"
 #include <unisono/comm.h>
 
+/* Processes of this user on this host that know the same name: they find each other over abstract
+ * sockets. labels (by rank, may be NULL) are what errors call the ranks. */
+UNI__SHARED UNI_MUST_USE int uni__comm_open_named(uni_comm **out, const char *name, int rank,
+                                                  int size, char *const *labels,
+                                                  const uni_comm_options *options, uni_error *err);
+/* Any collective or message (kind: see kinds.h). count is as in the public functions; op 0 where
+ * nothing is reduced. */
+typedef struct uni__comm_what {
+    int kind, root;
+    uni_dtype dtype;
+    uni_comm_op op;
+    size_t count;
+    const void *in;
+    void *out;
+} uni__comm_what;
+/* Starts it, without waiting for a peer. */
+UNI__SHARED UNI_MUST_USE int uni__comm_begin(uni_comm_request **out, uni_comm *comm,
+                                             const uni__comm_what *what, uni_error *err);
+/* As uni_comm_wait, but at most limit_ns: then *done is false and the request is still under
+ * way. */
+UNI__SHARED UNI_MUST_USE int uni__comm_wait_for(bool *done, uni_comm_request *request,
+                                                uint64_t limit_ns, uni_error *err);
 /* The rank and the number of ranks that TF_CONFIG says; nothing is opened. */
 UNI__SHARED UNI_MUST_USE int uni__comm_read_tf_config(const char *tf_config, int *rank, int *size,
                                                       uni_error *err);

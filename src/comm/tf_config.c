@@ -4,8 +4,7 @@
  * in that order, and must be on this host.
  *
  * Nothing listens on the addresses. They only name the cluster, and processes of this user find
- * each other by that name over abstract sockets (rendezvous_socket.c). Shared memory needs
- * descriptors, which TCP cannot carry. Called on the rank's thread.
+ * each other by that name (named.c). Called on the rank's thread.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -21,8 +20,6 @@
 #include "base/text.h"
 #include "comm/internal.h"
 #include "base/options.h"
-
-#define OPEN_MS 60000
 
 static bool is_here(const char *host, size_t length)
 {
@@ -114,33 +111,14 @@ static int read_cluster(cluster *all, const uni_value *config, uni_error *err)
     return all->name.failed ? uni_error_set(err, UNI_ENOMEM, "no memory for TF_CONFIG") : 0;
 }
 
-static void release_mesh(void *mesh)
-{
-    uni__socket_mesh_free(mesh);
-}
-
 static int open_cluster(uni_comm **out, const cluster *all, const uni_comm_options *options,
                         uni_error *err)
 {
-    char hash[17], name[64];
-    uni__socket_mesh *mesh = NULL;
-    if (all->size == 1)
-        return uni_comm_open_threads(out, 1, options, err);
+    char hash[17];
     uni__hash_bytes(all->name.data, all->name.size, hash);
-    snprintf(name, sizeof name, "unisono-%u-%s", (unsigned)geteuid(), hash);
-    int limit_ms = options && options->timeout_ms > 0 ? options->timeout_ms : OPEN_MS;
-    int status =
-        uni__socket_mesh_connect(&mesh, name, all->rank, all->size, all->labels, limit_ms, err);
-    if (status < 0) {
+    int status = uni__comm_open_named(out, hash, all->rank, all->size, all->labels, options, err);
+    if (status < 0 && all->size > 1)
         uni_error_prefix(err, "TF_CONFIG");
-        return status;
-    }
-    uni__rendezvous peers = uni__socket_mesh_rank(mesh, all->rank);
-    status = uni__comm_open_shm(out, &peers, options, limit_ms, err);
-    if (status < 0)
-        uni__socket_mesh_free(mesh);
-    else
-        uni__comm_take_peers(*out, release_mesh);
     return status;
 }
 

@@ -25,6 +25,8 @@
 /* In all: agent_child.c moves a worker's descriptors out of its way. */
 #define LEAST_DESCRIPTORS (UNI__WORKER_FIRST_FD + 2 * UNI__WIRE_MAX_FDS)
 
+/* Seconds for workers to end, however short the grace: an exit handler of MPI must run. */
+#define LEAST_FAREWELL 2
 #define TICK_MS 100
 #define LATE_TICK_NS 1000000000ull
 
@@ -180,6 +182,7 @@ void uni__group_call(uni__group *group, void (*function)(void *argument), void *
 
 typedef struct farewell {
     uni__group *group;
+    double seconds;
     bool said;
     int left;
 } farewell;
@@ -200,9 +203,22 @@ static void say_farewell(void *argument)
         call->left += group->slots[i].life.state == UNI__WORKER_CLOSING;
 }
 
+static void name_the_late(void *argument)
+{
+    const farewell *call = argument;
+    for (int i = 0; i < call->group->num_slots; i++)
+        if (call->group->slots[i].life.state == UNI__WORKER_CLOSING)
+            uni__warn(
+                "rank %d (pid %d) was told to end and has not ended within %g s: it is killed "
+                "(an exit handler or a thread of the program takes longer; grace_seconds)",
+                i, (int)call->group->slots[i].life.pid, call->seconds);
+}
+
 void uni__group_dismiss(uni__group *group, double seconds)
 {
-    farewell call = { .group = group };
+    if (seconds < LEAST_FAREWELL)
+        seconds = LEAST_FAREWELL;
+    farewell call = { .group = group, .seconds = seconds };
     uni__group_call(group, say_farewell, &call);
     uint64_t deadline = uni__monotonic_ns() + (uint64_t)(seconds * 1e9);
     for (long pause_us = 100; call.left > 0 && uni__monotonic_ns() < deadline;
@@ -210,6 +226,8 @@ void uni__group_dismiss(uni__group *group, double seconds)
         nanosleep(&(struct timespec){ .tv_nsec = pause_us * 1000 }, NULL);
         uni__group_call(group, say_farewell, &call);
     }
+    if (call.left > 0)
+        uni__group_call(group, name_the_late, &call);
 }
 
 /* ---- life ---- */
@@ -360,7 +378,11 @@ fail:
 static void on_close_timeout(uv_timer_t *handle)
 {
     uni__group *group = handle->data;
-    uni__warn("the agent did not end its workers within 4 s");
+    if (uv_is_active((uv_handle_t *)&group->deaf)) { /* it is late, and is given more time */
+        uv_timer_start(handle, on_close_timeout, 1000, 0);
+        return;
+    }
+    uni__warn("the agent did not end its workers in time");
     uv_stop(&group->loop);
 }
 

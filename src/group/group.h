@@ -66,6 +66,9 @@ typedef struct uni__group_events {
     void (*launch_failed)(void *context, const char *sentence);
     void (*host_silent)(void *context, int first_rank, double seconds); /* 0: it is back */
     void (*host_lost)(void *context, int first_rank, const char *sentence);
+    /* Of uni__group_launch_more: all its ranks can be spawned; or it did not come. */
+    void (*host_joined)(void *context, int first_rank);
+    void (*host_missing)(void *context, const char *sentence);
     /* A host that did not answer when an attempt was ended; the attempt's cause may be another
      * one. */
     void (*host_unreachable)(void *context, int first_rank);
@@ -84,7 +87,8 @@ typedef struct uni__group_events {
  * forked from (launch.h), or -1. */
 int uni__group_new(uni__group **out, int num_workers, int template_fd,
                    const uni__group_events *events, void *context, uni_error *err) UNI_MUST_USE;
-/* Not from the controller thread: tells idle workers to end, and waits for them as long as that. */
+/* Not from the controller thread: tells idle workers to end, and waits for them as long as that,
+ * but at least 2 s. Those that uni__group_free will have to kill are named in a warning. */
 void uni__group_dismiss(uni__group *group, double seconds);
 /* Not from the controller thread. Ends everything that is left (SIGKILL) and waits until it is
  * gone. */
@@ -158,6 +162,15 @@ int uni__group_listen(uni__group *group, const uni__launch *launch, char text[UN
 /* Starts the launcher; ends in placed or launch_failed. From then on spawn, send and kill go to the
  * hosts. */
 int uni__group_launch(uni__group *group, const uni__launch *launch, uni_error *err) UNI_MUST_USE;
+
+/* After `placed`, and after uni__group_listen with the credentials of a launch of its own: one more
+ * host, for these ranks, which have none. Ends in host_joined or host_missing. */
+int uni__group_launch_more(uni__group *group, const uni__launch *launch, int first_rank, int count,
+                           const char *name, uni_error *err) UNI_MUST_USE;
+/* The rank's host is not waited for any longer: host_lost follows at once. */
+void uni__group_give_up_host(uni__group *group, int rank, const char *why);
+/* The rank's host is lost: it has neither a process nor a host any more. */
+void uni__group_vacate(uni__group *group, int rank);
 
 typedef struct uni__rank_place {
     int node, num_nodes, local_rank, local_size;

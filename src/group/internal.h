@@ -57,6 +57,8 @@ struct uni__group {
     uni__wire agent;
     bool agent_alive, closing;
     uint64_t last_tick_ns, agent_looked_ns, agent_stopped_ns;
+    uint64_t agent_owes_ns,
+        agent_switches; /* since when it owes an answer; and what it did since */
     void (*after_function)(void *context);
     const uni__group_events *events;
     void *context;

@@ -297,9 +297,12 @@ static int ssh_words(const uni__launcher_plan *plan, uni_value **argv, uni_error
                              "%s cannot be executed: install OpenSSH's client (Debian: "
                              "openssh-client), or set UNISONO_SSH",
                              asked && asked[0] ? asked : "ssh");
-    char *hosts = join_hosts(plan, true);
+    char *hosts = join_hosts(plan, true), place[32] = "";
     uni_value *list = uni_value_list();
-    int status = hosts ? words(list, (const char *[]){ plan->agent, "--ssh", program, hosts, NULL })
+    if (plan->num_all > 0)
+        snprintf(place, sizeof place, "%d:%d", plan->first_rank, plan->num_all);
+    int status = hosts ? words(list, (const char *[]){ plan->agent, "--ssh", program, hosts,
+                                                       place[0] ? place : NULL, NULL })
                        : UNI_ENOMEM;
     free(hosts);
     return give_words(list, status, argv, err);

@@ -42,6 +42,8 @@ typedef struct uni__launcher_plan {
     int num_hosts, num_workers;
     const char *agent; /* path of unisono-host */
     const char *subnet; /* for MPI's own connections, or NULL */
+    /* Hosts that come later (ssh): their first rank, and the number of all ranks. 0: all ranks. */
+    int first_rank, num_all;
 } uni__launcher_plan;
 
 typedef struct uni__launcher {

@@ -21,6 +21,8 @@
 #define KILL_ALL_MS 4000 /* the agent gives up by itself after 2 s */
 #define KEEPER_MS 3000
 #define AGENT_STOPPED_NS 4000000000ull
+#define AGENT_LATE_NS 30000000000ull /* an agent that runs may owe an answer for so long */
+#define AGENT_AGAIN_MS 1000
 
 static void worker_exited(uni__worker_slot *worker, const uni_value *message)
 {
@@ -79,6 +81,14 @@ static void agent_frame(uni__group *group, const uni__wire_frame *frame)
     char sentence[512];
     if (rank == group->num_slots) {
         launcher_frame(group, frame->type, message);
+        uni_value_free(message);
+        return;
+    }
+    if (rank > group->num_slots && group->remote) {
+        uni__exit how = { .exit_code = (int)uni_dict_get_int(message, "exit_code", 127),
+                          .signal = (int)uni_dict_get_int(message, "signal", 0) };
+        if (frame->type == UNI__AGENT_EXITED || frame->type == UNI__AGENT_SPAWN_FAILED)
+            uni__remote_more_exited(group, rank, &how);
         uni_value_free(message);
         return;
     }
@@ -178,9 +188,8 @@ static void on_alive_end(uv_poll_t *handle, int status, int events)
     UNI__TELL(group, agent_lost);
 }
 
-static void on_deaf(uv_timer_t *handle)
+static void kill_agent(uni__group *group)
 {
-    uni__group *group = handle->data;
     if (group->alive_fd < 0 || group->agent_pid <= 0)
         return;
     uni__warn("unisono-agent (pid %d) does not answer, was it stopped? It is killed, and its "
@@ -190,6 +199,21 @@ static void on_deaf(uv_timer_t *handle)
     kill(group->agent_pid, SIGKILL);
     if (group->keeper_pid > 0)
         kill(group->keeper_pid, SIGCONT);
+}
+
+/* On a crowded machine the agent is late and works: whether it runs decides, not the time. */
+static void on_deaf(uv_timer_t *handle)
+{
+    uni__group *group = handle->data;
+    uni__process agent;
+    uint64_t switches = group->agent_pid > 0 ? uni__process_switches(group->agent_pid) : 0;
+    bool runs = group->agent_pid > 0 && uni__process_look(group->agent_pid, &agent) &&
+                (agent.state == 'R' || (agent.state != 'T' && switches != group->agent_switches));
+    group->agent_switches = switches;
+    if (runs && uni__monotonic_ns() - group->agent_owes_ns < AGENT_LATE_NS)
+        uv_timer_start(handle, on_deaf, AGENT_AGAIN_MS, 0);
+    else
+        kill_agent(group);
 }
 
 void uni__links_watch_agent(uni__group *group, uint64_t now)
@@ -203,12 +227,14 @@ void uni__links_watch_agent(uni__group *group, uint64_t now)
     else if (!group->agent_stopped_ns)
         group->agent_stopped_ns = now;
     else if (now - group->agent_stopped_ns > AGENT_STOPPED_NS)
-        on_deaf(&group->deaf); /* no message would tell of a worker's end */
+        kill_agent(group); /* no message would tell of a worker's end */
 }
 
 void uni__links_expect_end(uni__group *group, int milliseconds)
 {
     uv_update_time(&group->loop);
+    group->agent_owes_ns = uni__monotonic_ns();
+    group->agent_switches = group->agent_pid > 0 ? uni__process_switches(group->agent_pid) : 0;
     uv_timer_start(&group->deaf, on_deaf, (uint64_t)milliseconds, 0);
 }
 

@@ -139,10 +139,20 @@ static void lose_host(uni__group *group, uni__remote_host *host, const char *why
         return; /* an agent tries all our addresses and keeps the fastest */
     if (uni__remote_explains_signal(group))
         return;
+    if (uni__remote_more_lost(group, host, why))
+        return;
+    host->lost = true;
     snprintf(sentence, sizeof sentence, "host %.100s (%.60s; rank %.120s) is lost: %.160s",
              host->name[0] ? host->name : "?", host->address, ranks[0] ? ranks : "none yet", why);
     if (!uni__remote_excuses(group, host, sentence))
         UNI__TELL(group, host_lost, host->first_rank, sentence);
+}
+
+void uni__group_give_up_host(uni__group *group, int rank, const char *why)
+{
+    uni__remote_host *host = uni__remote_host_of(group, rank);
+    if (host)
+        lose_host(group, host, why);
 }
 
 static void on_closed(void *context, uni__link *link, const char *why)
@@ -270,6 +280,7 @@ int uni__group_launch(uni__group *group, const uni__launch *launch, uni_error *e
     remote->placed = remote->launcher_asked = remote->agent_told = false;
     remote->launched = true;
     remote->trouble_ns = 0;
+    remote->more.waits = false;
     remote->foreign = launch->foreign;
     if (launch->foreign)
         uni__launcher_daemon_find(&remote->daemon);
@@ -424,6 +435,7 @@ void uni__remote_tick(uni__group *group, uint64_t now, bool late)
         if (remote->hosts[i]->link && !remote->ending_ns && !late)
             look_at_host(group, remote->hosts[i], now);
     uni__remote_watch_launcher(group, now);
+    uni__remote_more_tick(group, now);
     if (now - remote->pulse_ns > UNI__REMOTE_PULSE_NS) {
         int32_t no_rank = -1;
         remote->pulse_ns = now;
@@ -466,7 +478,7 @@ bool uni__group_place(uni__group *group, int rank, uni__rank_place *out)
                               .shares_storage = host->shares_storage,
                               .ucx = host->ucx };
     for (int i = 0; i < remote->num_hosts; i++)
-        out->num_nodes += remote->hosts[i]->hello;
+        out->num_nodes += remote->hosts[i]->hello && !remote->hosts[i]->lost;
     return true;
 }
 

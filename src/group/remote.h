@@ -59,7 +59,9 @@ enum uni__remote_frame {
 /* What a worker writes into its page. */
 typedef struct uni__worker_words {
     uint32_t owner, stop_request, stop_seen, loaded, checkpoints_taken, saw_stopping;
-    uint32_t no_steps, zero; /* no padding: all bytes are compared */
+    uint32_t no_steps;
+    uint32_t replaceable, fixed, joined, awaits, ending, left; /* train/replace.c */
+    uint32_t zero; /* no padding: all bytes are compared */
     uint64_t waited_ns, heartbeat;
     int64_t iteration;
 } uni__worker_words;
@@ -68,7 +70,9 @@ typedef struct uni__worker_words {
 typedef struct uni__control_words {
     uint32_t stopping, stop_at_known, released, checkpoints_done, checkpoints_over, alarm, suspect;
     uint32_t freed[2]; /* how often each snapshot buffer was given back */
-    uint32_t zero; /* no padding: all bytes are compared */
+    uint32_t group, closed, leave; /* train/replace.c */
+    uint32_t num_members, zero; /* no padding: all bytes are compared */
+    uint64_t members[UNI__MOST_MEMBERS / 64];
     int64_t stop_at;
     char alarm_reason[256];
 } uni__control_words;
@@ -113,6 +117,8 @@ void uni__remote_before_sleep(uni__group *group);
 /* Until when the rank's words are known: when its host was last heard of. */
 uint64_t uni__remote_heard_ns(const uni__group *group, int rank, uint64_t now);
 void uni__remote_launcher_exited(uni__group *group, const uni__exit *how);
+/* A launcher of a host that came later; number: above the group's slots. */
+void uni__remote_more_exited(uni__group *group, int number, const uni__exit *how);
 /* Whether a signal to this process or to a host follows from the death of a foreign launcher, which
  * is then reported. */
 bool uni__remote_explains_signal(uni__group *group);

@@ -19,6 +19,7 @@ typedef struct uni__remote_host {
     double cpus, memory;
     uni_value *program; /* hashes, or NULL */
     bool hello, probed, shares_storage, silent, all_dead;
+    bool lost; /* while the run was under way */
     bool ucx; /* it has our plug-in for it */
     bool signalled; /* the launcher has told its processes to end */
 } uni__remote_host;
@@ -66,6 +67,14 @@ struct uni__remote {
         trouble_ns; /* since when the news behind `trouble` is waited for; 0: nothing is wrong */
     char trouble[512];
     bool fresh; /* reports came since `drained` was told */
+    /* A host that is to come while the run is under way (remote_more.c). */
+    struct uni__remote_more {
+        unsigned serial; /* of its launcher */
+        bool waits;
+        int first_rank, count;
+        uint64_t since_ns;
+        char name[256];
+    } more;
 };
 
 /* remote_strangers.c */
@@ -91,6 +100,15 @@ void uni__remote_orphaned(uni__group *group, uni__remote_host *host, const char 
  * another one. */
 bool uni__remote_excuses(uni__group *group, const uni__remote_host *host, const char *sentence);
 void uni__remote_watch_launcher(uni__group *group, uint64_t now); /* at every tick */
+
+/* remote_more.c */
+/* Whether these are the ranks of the host that is to come, and are free. */
+bool uni__remote_more_expects(const uni__remote *remote, const uni_value *ranks);
+/* The host has said something of itself: is it all here? */
+void uni__remote_more_look(uni__group *group, uni__remote_host *host);
+/* True: it is the host that is to come, and does not. */
+bool uni__remote_more_lost(uni__group *group, uni__remote_host *host, const char *why);
+void uni__remote_more_tick(uni__group *group, uint64_t now);
 
 /* remote_take.c */
 void uni__remote_on_frame(void *context, uni__link *link, int type, const uint8_t *payload,

@@ -41,6 +41,21 @@ static void check_placed(uni__group *group)
     UNI__TELL(group, placed);
 }
 
+static const char *name_of(const uni__remote *remote, int rank)
+{
+    return rank >= 0 ? uni_value_as_string(uni_list_get(remote->names, (size_t)rank), NULL) : NULL;
+}
+
+/* Over ssh we have told each host its ranks. Under mpirun and srun it is the launcher that does. A
+ * host that comes later has just the ranks that it is awaited for. */
+static bool may_have(const uni__remote *remote, const uni__remote_host *host, int rank)
+{
+    if (remote->placed)
+        return true;
+    const char *own = name_of(remote, (int)uni__link_rank(host->link)), *of = name_of(remote, rank);
+    return !remote->is_outlived || (own && of && strcmp(own, of) == 0);
+}
+
 static void take_hello(uni__group *group, uni__remote_host *host, const uni_value *hello)
 {
     uni__remote *remote = group->remote;
@@ -57,12 +72,19 @@ static void take_hello(uni__group *group, uni__remote_host *host, const uni_valu
     host->memory = uni_dict_get_float(hello, "memory", 0);
     host->ucx = uni_dict_get_bool(hello, "ucx", false);
     host->num_ranks = (int)uni_list_size(ranks);
+    if (remote->placed && !uni__remote_more_expects(remote, ranks)) {
+        uni__remote_refuse(group, host->address, "it has ranks that no host is awaited for");
+        uni__link_close(host->link);
+        host->link = NULL;
+        return;
+    }
     for (int i = 0; i < host->num_ranks; i++) {
         int rank = (int)uni_value_as_int(uni_list_get(ranks, (size_t)i), -1);
-        if (rank < 0 || rank >= remote->num_ranks || remote->ranks[rank].host) {
+        if (rank < 0 || rank >= remote->num_ranks || remote->ranks[rank].host ||
+            !may_have(remote, host, rank)) {
             snprintf(sentence, sizeof sentence,
                      "host %s says that it has rank %d, which cannot be: the launcher started "
-                     "another number of processes than asked for",
+                     "another number of processes than asked for, or another host's agent",
                      host->name, rank);
             uni__remote_fail_launch(group, sentence);
             return;
@@ -75,14 +97,19 @@ static void take_hello(uni__group *group, uni__remote_host *host, const uni_valu
         if (host->first_rank < 0 || rank < host->first_rank)
             host->first_rank = rank;
     }
+    uint32_t proved = uni__link_rank(host->link);
+    if (proved >= (uint32_t)remote->num_ranks || remote->ranks[proved].host != host) {
+        snprintf(sentence, sizeof sentence, "host %s does not have the rank %u that it proved",
+                 host->name, proved);
+        uni__remote_fail_launch(group, sentence);
+        return;
+    }
     host->hello = true;
-    const char *known =
-        host->first_rank >= 0
-            ? uni_value_as_string(uni_list_get(remote->names, (size_t)host->first_rank), NULL)
-            : NULL;
+    const char *known = remote->placed ? remote->more.name : name_of(remote, host->first_rank);
     if (known)
         snprintf(host->name, sizeof host->name, "%.200s", known);
     check_placed(group);
+    uni__remote_more_look(group, host);
 }
 
 /* ---- what hosts say ---- */
@@ -94,6 +121,11 @@ static void take_words(uni__group *group, int rank, const uint8_t *payload, size
     if (size != sizeof words || !worker->page)
         return;
     memcpy(&words, payload, sizeof words);
+    const uni__page *page = worker->page;
+    /* What decides about groups is looked at in this round, not at the next tick. */
+    group->remote->fresh |=
+        words.awaits != atomic_load(&page->awaits) || words.ending != atomic_load(&page->ending) ||
+        words.left != atomic_load(&page->left) || words.joined != atomic_load(&page->joined);
     uni__worker_words_apply(worker->page, &words);
     group->remote->ranks[rank].saw_stopping = words.saw_stopping != 0;
 }
@@ -280,6 +312,7 @@ static void take_of_host(uni__group *group, uni__remote_host *host, int type,
         if (!host->program && uni_dict_get(message, "program"))
             host->program = uni_value_copy(uni_dict_get(message, "program"));
         check_placed(group);
+        uni__remote_more_look(group, host);
     }
     uni_value_free(message);
 }

@@ -134,7 +134,7 @@ static int fit_on_pages(uni_strategy *strategy, uni_model *model, const uni_fit_
     uni_error aside = { 0 };
     int status = joined ? 0 : uni__fused_begin(strategy, model, err);
     if (status == 0) {
-        uni__elastic_begin(strategy);
+        uni__elastic_begin(strategy, model);
         status = uni__model_fit(model, options, &strategy->updater, history, err);
         if (status == 0)
             status = uni__elastic_close(strategy, err);

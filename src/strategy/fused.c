@@ -141,6 +141,8 @@ int uni__fused_move(uni_strategy *strategy, uni_model *model, int source, uni_er
     if ((strategy->size < 2 && !strategy->elastic) || size == 0 || !optimizer)
         return 0;
     UNI_TRY(uni__optimizer_build(optimizer, store, err));
+    if (uni__elastic_is_apart(strategy))
+        return 0;
     UNI_TRY(make_pages(strategy, size, uni__optimizer_num_slots(optimizer), err));
     for (int rank = 0; rank < strategy->size; rank++)
         if (!(fused->parts[rank] = uni__comm_buffer_peer(fused->gradients, rank)))

@@ -59,7 +59,9 @@ static int finish(void *context, const uni__trained *trained, uni_error *err)
     if (fused->on)
         return uni__fused_update(strategy, trained, err);
     uni__update update = { .optimizer = trained->optimizer, .gradients = trained->gradients };
-    return uni__update_alone(&update, uni__trained_samples(trained), 1, err);
+    UNI_TRY(uni__update_alone(&update, uni__trained_samples(trained), 1, err));
+    uni__elastic_ended(strategy);
+    return 0;
 }
 
 static int sum_statistics(void *context, float *values, size_t count, uni_error *err)
@@ -110,7 +112,8 @@ static int after_batch(void *self, uni_model *model, int64_t batch, const uni_lo
     keep->steps++;
     if (keep->strategy->elastic) /* a rank that joined late counts as the others do */
         keep->steps = uni_optimizer_iterations(uni_model_optimizer(model));
-    if (keep->steps % keep->strategy->check_every)
+    if (keep->steps % keep->strategy->check_every ||
+        uni__elastic_skips_check(keep->strategy, keep->steps))
         return 0;
     return uni__elastic_forgive(keep->strategy,
                                 uni__check_drift(keep->strategy, uni_model_parameters(model), err));

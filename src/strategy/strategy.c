@@ -39,11 +39,11 @@ bool uni__seen_has(const uni__seen *seen, uint64_t id)
 int uni__give_up(uni_strategy *strategy, int status, const uni_error *err)
 {
     char reason[sizeof err->message];
-    if (status >= 0 || !strategy->comm || strategy->ended.code < 0)
+    if (status >= 0 || (!strategy->comm && !strategy->elastic) || strategy->ended.code < 0)
         return status;
     const char *sentence = err && err->message[0] ? err->message : "it failed without a message";
     uni_error_set(&strategy->ended, status, "%s", sentence);
-    if (uni__elastic_leaves(strategy)) /* the others go on */
+    if (uni__elastic_leaves(strategy) || !strategy->comm) /* the others go on, or find out */
         return status;
     /* The first reason counts: if another rank's is already known, this one is ignored. */
     snprintf(reason, sizeof reason, "rank %d failed: %.*s", strategy->rank, (int)sizeof reason - 32,
@@ -54,7 +54,7 @@ int uni__give_up(uni_strategy *strategy, int status, const uni_error *err)
 
 int uni__check_alive(const uni_strategy *strategy, uni_error *err)
 {
-    if (strategy->kind == UNI__STRATEGY_MULTI_WORKER &&
+    if (strategy->kind == UNI__STRATEGY_MULTI_WORKER && strategy->ended.code >= 0 &&
         (!strategy->comm || uni__elastic_joins(strategy)))
         return uni_error_set(err, UNI_ESTATE,
                              "this worker came later than the others: it joins them in fit, and "

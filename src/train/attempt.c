@@ -103,7 +103,8 @@ static int spawn_rank(uni_trainer *trainer, uni__run *run, int rank, const char 
     int status = uni__group_spawn(trainer->group, &spawn, err);
     uni_value_free(environment);
     uni__rank *slot = &trainer->ranks[rank];
-    slot->warned_silent = slot->host_silent = slot->asked_chief = slot->disk_full = false;
+    slot->warned_silent = slot->asked_chief = slot->disk_full = false;
+    slot->host_silent_ns = 0;
     slot->line_ns = 0;
     return status;
 }
@@ -193,6 +194,8 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
         { "trial", uni_value_bool(asked->trial) }, { "detailed", uni_value_bool(detailed) },
         { "elastic", uni_value_bool(uni__run_is_elastic(run)) },
         { "resizable", uni_value_bool(uni__run_is_resizable(run)) },
+        { "apart",
+          uni_value_bool(view.remote && (place->num_nodes > 1 || uni__run_is_resizable(run))) },
         { "fresh", uni_value_bool(run->ranks[rank].fresh) },
         { "group", uni_value_int(run->attempt.group) },
         { "joins", uni_value_bool(run->ranks[rank].joining) });

@@ -35,6 +35,8 @@ typedef struct uni__attempt {
     uint64_t lost_ns;
     bool closed; /* all ranks have ended their fit: no other group follows */
     uint64_t awaited_ns; /* since then ranks ask for another group; 0: they do not */
+    int vain; /* groups in a row that were made for such a wish */
+    uint64_t vain_ns; /* the last of them */
     uni__members members; /* of the group; count 0: all ranks (resize.c) */
     uint64_t ready_ns; /* since then ranks wait to be let in; 0: none does */
     const char *fixed_by; /* why the number of workers is not what was asked for; NULL: nothing */

@@ -383,9 +383,9 @@ static void begin_attempt(uni__run *run)
     run->state = UNI__RUN_RUNNING;
     run->attempt.held.kind = UNI__CAUSE_NONE;
     run->attempt.group = 1;
-    run->attempt.joining = 0;
+    run->attempt.joining = run->attempt.vain = 0;
     run->attempt.closed = false;
-    if (run->trainer->hosts)
+    if (run->trainer->hosts && run->trainer->min_workers == 0)
         run->num_workers = uni__hosts_room(run->trainer);
     uni__resize_begin(run);
     run->attempt.begun_ns = run->attempt.last_report_ns = uni__monotonic_ns();

@@ -15,8 +15,6 @@
 #include "base/log.h"
 #include "train/crew_internal.h"
 
-#define FAREWELL_SECONDS 0.5
-
 void uni__crew_request_free(uni__crew_request *request)
 {
     if (!request)
@@ -94,7 +92,7 @@ void uni__crew_free(uni__crew *crew)
     if (!crew)
         return;
     if (crew->group) {
-        uni__group_dismiss(crew->group, FAREWELL_SECONDS);
+        uni__group_dismiss(crew->group, crew->trainer->options.grace_seconds);
         uni__group_free(crew->group);
     }
     for (uni__crew_event *event = crew->first; event;) {

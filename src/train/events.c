@@ -339,6 +339,7 @@ static void on_tick(void *context)
     uni__newest_look(run);
     uni__replace_look(run, now);
     uni__resize_look(run, now);
+    uni__hosts_look(run, now);
     uni__resize_ask(run);
     if (run->state == UNI__RUN_RUNNING) {
         uni__persist_look(run->persist, now);
@@ -397,6 +398,8 @@ const uni__group_events uni__trainer_events = {
     .launch_failed = uni__hosts_launch_failed,
     .host_silent = uni__hosts_silent,
     .host_lost = uni__hosts_lost,
+    .host_joined = uni__hosts_joined,
+    .host_missing = uni__hosts_missing,
     .host_unreachable = uni__hosts_unreachable,
     .host_signalled = uni__hosts_signalled,
     .launcher_lost = uni__hosts_launcher_lost,

@@ -48,6 +48,34 @@ static int list_hosts(uni__hosts *hosts, const uni_trainer_options *asked, uni_e
     return uni__hosts_parse_slurm(nodes, tasks, &hosts->list, &hosts->num_hosts, err);
 }
 
+/* A number of workers that changes: from here on num_workers is the largest. Ranks beyond the slots
+ * are for hosts that come later. */
+static int read_sizes(uni_trainer *trainer, const uni_trainer_options *asked, int wanted,
+                      uni_error *err)
+{
+    int most = asked->max_workers ? asked->max_workers : wanted;
+    if (asked->min_workers == 0 && asked->max_workers == 0)
+        return 0;
+    if (!uni__hosts_keep_ranks(trainer)) {
+        if (most > wanted)
+            return uni_error_set(err, UNI_EUNSUPPORTED,
+                                 "max_workers %d: the number of workers can grow on one host and "
+                                 "over ssh, not with the launcher %s",
+                                 most, trainer->hosts->launcher->name);
+        return 0; /* the group restarts with fewer when a host is lost */
+    }
+    if (most < wanted || most > UNI__MOST_MEMBERS)
+        return uni_error_set(err, UNI_EINVAL,
+                             "max_workers %d must be from the number of workers (%d) to %d", most,
+                             wanted, UNI__MOST_MEMBERS);
+    if (asked->lockstep)
+        return 0;
+    trainer->first_workers = wanted;
+    trainer->min_workers = asked->min_workers ? asked->min_workers : 1;
+    trainer->options.num_workers = most;
+    return 0;
+}
+
 static int check_room(uni__hosts *hosts, uni_trainer *trainer, const uni_trainer_options *asked,
                       uni_error *err)
 {
@@ -60,6 +88,8 @@ static int check_room(uni__hosts *hosts, uni_trainer *trainer, const uni_trainer
                              "mpirun or srun started %d processes here, so there are %d workers, "
                              "not %d: leave num_workers (-n) out",
                              room, room, wanted);
+    if (asked->max_workers > room && wanted > room && asked->min_workers <= room)
+        wanted = room; /* others join when there are hosts for them */
     if (wanted > room)
         return uni_error_set(err, UNI_ERESOURCE,
                              "%d workers are asked for, but the hosts have %d slot%s", wanted, room,
@@ -74,7 +104,7 @@ static int check_room(uni__hosts *hosts, uni_trainer *trainer, const uni_trainer
                              room == 1 ? "" : "s");
     trainer->options.num_workers = wanted - others;
     hosts->min_workers = asked->min_workers ? asked->min_workers : wanted;
-    return 0;
+    return others == 0 ? read_sizes(trainer, asked, wanted, err) : 0;
 }
 
 static int read_transport(uni__hosts *hosts, const char *name, uni_error *err)
@@ -143,6 +173,8 @@ void uni__hosts_free(uni_trainer *trainer)
     if (!trainer->hosts)
         return;
     free(trainer->hosts->list);
+    free(trainer->hosts->seats);
+    free(trainer->hosts->vacancies);
     free(trainer->hosts->interface);
     free(trainer->hosts->secret_file);
     sodium_memzero(trainer->hosts->data_key, sizeof trainer->hosts->data_key);
@@ -227,17 +259,21 @@ int uni__hosts_room(const uni_trainer *trainer)
 
 /* ---- launching ---- */
 
-/* A file in the storage that a host reads and answers beside: then it sees the same storage. */
-static int write_token(uni__run *run, char token[33], uni_error *err)
+static void make_token(uni__hosts *hosts)
 {
-    uni__hosts *hosts = run->trainer->hosts;
     uint8_t random[16];
     randombytes_buf(random, sizeof random);
-    sodium_bin2hex(token, 33, random, sizeof random);
+    sodium_bin2hex(hosts->token, sizeof hosts->token, random, sizeof random);
+}
+
+/* A file in the storage that a host reads and answers beside: then it sees the same storage. */
+static int write_token(uni__run *run, uni_error *err)
+{
+    uni__hosts *hosts = run->trainer->hosts;
     UNI_TRY(uni__make_dirs(run->places.staging_dir, 0700, err));
     snprintf(hosts->token_path, sizeof hosts->token_path, "%s/token_%d", run->places.staging_dir,
              run->attempt.number);
-    return uni__write_file(hosts->token_path, token, 32, false, err);
+    return uni__write_file(hosts->token_path, hosts->token, 32, false, err);
 }
 
 /* Inside a foreign mpirun: where the others find us. They answer with their keys beside it, so only
@@ -308,10 +344,10 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
     uni__hosts *hosts = trainer->hosts;
     uni__credentials credentials = { 0 };
     const char *addresses[UNI__NETWORK_MAX];
-    char join[UNI__JOIN_MAX], token[33];
+    char join[UNI__JOIN_MAX];
     uni_value *argv = NULL, *names = NULL, *environment = NULL, *program = NULL;
     char *log = uni__path_join(run->places.logs_dir, "launcher.log", NULL);
-    int status;
+    int status, ranks = hosts->foreign ? run->num_workers : uni__hosts_room(trainer);
     for (int i = 0; i < hosts->num_addresses; i++)
         addresses[i] = hosts->addresses[i].text;
     UNI_TRY_GOTO(uni__credentials_new(&credentials, err), done);
@@ -328,18 +364,19 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
                            .announced_by_rank = hosts->foreign ? hosts->join_path : NULL,
                            .addresses = addresses,
                            .num_addresses = hosts->num_addresses,
-                           .num_workers = run->num_workers,
+                           .num_workers = ranks,
                            .credentials = &credentials,
                            .hello_timeout = trainer->options.hello_timeout,
                            .silent_timeout = trainer->options.silent_timeout,
                            .token_path = hosts->token_path,
-                           .token = token };
+                           .token = hosts->token };
     if (!log) {
         status = uni_error_set(err, UNI_ENOMEM, "no memory to launch");
         goto done;
     }
-    UNI_TRY_GOTO(write_token(run, token, err), done);
-    UNI_TRY_GOTO(launcher_words(hosts, run->num_workers, &argv, &names, err), done);
+    make_token(hosts);
+    UNI_TRY_GOTO(write_token(run, err), done);
+    UNI_TRY_GOTO(launcher_words(hosts, ranks, &argv, &names, err), done);
     UNI_TRY_GOTO(uni__group_listen(run->group, &launch, join, err), done);
     UNI_TRY_GOTO(write_join(run, join, err), done);
     environment = launcher_environment(hosts, join);
@@ -360,6 +397,58 @@ done:
     uni_value_free(argv);
     uni_value_free(names);
     uni_value_free(program);
+    uni_value_free(environment);
+    free(log);
+    return status;
+}
+
+int uni__hosts_launch_more(uni__run *run, const char *name, int first_rank, int count,
+                           uni_error *err)
+{
+    uni__hosts *hosts = run->trainer->hosts;
+    uni__credentials credentials = { 0 };
+    const char *addresses[UNI__NETWORK_MAX];
+    char join[UNI__JOIN_MAX];
+    uni__host_slots host = { .slots = count };
+    uni_value *argv = NULL, *environment = NULL;
+    char *log = uni__path_join(run->places.logs_dir, "launcher.log", NULL);
+    int status = log ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory to launch");
+    snprintf(host.name, sizeof host.name, "%s", name);
+    uni__launcher_plan plan = { .hosts = &host,
+                                .num_hosts = 1,
+                                .num_workers = count,
+                                .agent = hosts->agent,
+                                .first_rank = first_rank,
+                                .num_all = run->trainer->options.num_workers };
+    for (int i = 0; i < hosts->num_addresses; i++)
+        addresses[i] = hosts->addresses[i].text;
+    UNI_TRY_GOTO(status, done);
+    UNI_TRY_GOTO(uni__credentials_new(&credentials, err), done);
+    credentials.attempt = (uint32_t)run->attempt.number;
+    credentials.seal = hosts->seal;
+    if (hosts->secret_file)
+        UNI_TRY_GOTO(uni__credentials_read_secret(&credentials, hosts->secret_file, err), done);
+    uni__launch launch = { .launcher = hosts->launcher,
+                           .log = log,
+                           .addresses = addresses,
+                           .num_addresses = hosts->num_addresses,
+                           .num_workers = run->trainer->options.num_workers,
+                           .credentials = &credentials };
+    UNI_TRY_GOTO(write_token(run, err), done);
+    UNI_TRY_GOTO(hosts->launcher->words(&plan, &argv, err), done);
+    UNI_TRY_GOTO(uni__group_listen(run->group, &launch, join, err), done);
+    environment = launcher_environment(hosts, join);
+    if (!environment) {
+        status = uni_error_set(err, UNI_ENOMEM, "no memory to launch");
+        goto done;
+    }
+    launch.exe = uni_value_as_string(uni_list_get(argv, 0), "");
+    launch.argv = argv;
+    launch.environment = environment;
+    status = uni__group_launch_more(run->group, &launch, first_rank, count, name, err);
+done:
+    sodium_memzero(&credentials, sizeof credentials);
+    uni_value_free(argv);
     uni_value_free(environment);
     free(log);
     return status;
@@ -447,6 +536,8 @@ void uni__world_view(const uni__world *world, int rank, uni__view *out)
 const char *uni__rank_host(const uni__run *run, int rank)
 {
     uni__rank_place place;
+    if (rank >= 0 && run->ranks[rank].homeless)
+        return "(none)";
     return run->group && rank >= 0 && uni__group_place(run->group, rank, &place)
                ? place.host
                : run->trainer->host.hostname;

@@ -26,7 +26,7 @@ static uni__run *run_of(void *context)
 
 /* ---- all are there ---- */
 
-static void remove_tokens(uni__run *run)
+void uni__hosts_remove_tokens(uni__run *run)
 {
     uni__hosts *hosts = run->trainer->hosts;
     char path[4300];
@@ -121,6 +121,22 @@ static int check_memory(uni__run *run, uni_error *err)
     return 0;
 }
 
+int uni__hosts_prepare(uni__run *run, int first_rank, uni_error *err)
+{
+    uni__rank_place place;
+    uni__hosts_remove_tokens(run);
+    if (!uni__group_place(run->group, first_rank, &place))
+        return uni_error_set(err, UNI_EPEER, "its connection is gone");
+    if (!place.ucx)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "it does not have libunisono-ucx.so, over which the others train");
+    UNI_TRY(check_memory(run, err));
+    UNI_TRY(uni__hosts_check_program(run, err));
+    if (run->attempt.start.path[0] && !place.shares_storage)
+        UNI_TRY(uni__walk_files(run->attempt.start.path, give, &(giving){ run, first_rank }, err));
+    return 0;
+}
+
 void uni__hosts_placed(void *context)
 {
     uni__run *run = run_of(context);
@@ -128,7 +144,7 @@ void uni__hosts_placed(void *context)
     int status = 0;
     if (!run || run->state != UNI__RUN_RUNNING)
         return;
-    remove_tokens(run);
+    uni__hosts_remove_tokens(run);
     run->trainer->hosts->was_placed = true;
     run->trainer->hosts->failed_launches = 0;
     int nodes = say_hosts(run);
@@ -141,8 +157,11 @@ void uni__hosts_placed(void *context)
         status = uni__hosts_check_program(run, &err);
     if (status == 0)
         status = give_checkpoints(run, &err);
+    if (status == 0)
+        status = uni__hosts_seat(run, &err);
     for (int r = 0; r < run->num_workers && status == 0; r++)
-        status = uni__attempt_start_rank(run, r, &err);
+        status = run->ranks[r].away ? uni__results_writer_rank_ended(run->writer, r, &err)
+                                    : uni__attempt_start_rank(run, r, &err);
     if (status < 0)
         uni__run_fatal(run, UNI__CAUSE_LAUNCH, &err);
     uni__run_describe(run, "running");
@@ -173,6 +192,16 @@ static bool line_after(const char *text, const char *word, char *out, size_t siz
     return true;
 }
 
+/* What the launcher over ssh says itself: hosts' output comes behind their names. */
+static bool ssh_says(const char *log, char *out, size_t size)
+{
+    static const char word[] = "unisono-ssh: ";
+    const char *at = strstr(log, word);
+    while (at && at != log && at[-1] != '\n')
+        at = strstr(at + 1, word);
+    return at && line_after(at, word, out, size);
+}
+
 /* What its log says, for those who do not read it. True when another try would end in the same
  * way. */
 static bool explain_launcher(const char *log, char *out, size_t size)
@@ -186,7 +215,7 @@ static bool explain_launcher(const char *log, char *out, size_t size)
                  host, program);
         return true;
     }
-    if (line_after(log, "unisono-ssh: ", program, sizeof program)) {
+    if (ssh_says(log, program, sizeof program)) {
         snprintf(out, size, "; %s", program);
         return strstr(program, "cannot execute") != NULL;
     }
@@ -236,7 +265,7 @@ void uni__hosts_launch_failed(void *context, const char *sentence)
     char tail[TAIL_BYTES + 8], why[600];
     if (!run)
         return;
-    remove_tokens(run);
+    uni__hosts_remove_tokens(run);
     tail_of_launcher(run, tail, sizeof tail);
     run->budget.no_retry |= explain_launcher(tail, why, sizeof why);
     uni__cause cause = uni__cause_new(run, UNI__CAUSE_LAUNCH, -1, UNI_EWORKER,
@@ -265,7 +294,7 @@ void uni__hosts_silent(void *context, int first_rank, double seconds)
     uni__rank_place silent, place;
     for (int r = 0; r < run->num_workers && uni__group_place(run->group, first_rank, &silent); r++)
         if (uni__group_place(run->group, r, &place) && place.node == silent.node)
-            run->ranks[r].host_silent = seconds > 0;
+            run->ranks[r].host_silent_ns = seconds > 0 ? uni__monotonic_ns() : 0;
     /* Collectives go on waiting: TCP survives a link that is down for a moment. lost() comes when
      * silent_timeout is over. */
     if (seconds > 0)
@@ -281,10 +310,12 @@ void uni__hosts_silent(void *context, int first_rank, double seconds)
 void uni__hosts_lost(void *context, int first_rank, const char *sentence)
 {
     uni__run *run = run_of(context);
-    if (!run)
+    if (!run || run->trainer->hosts->refuses)
         return;
     uni__cause cause =
         uni__cause_new(run, UNI__CAUSE_HOST, first_rank, UNI_EWORKER, "%s", sentence);
+    if (uni__hosts_lose_ranks(run, first_rank, &cause))
+        return;
     /* A survivor's error can overtake the news of the loss; the host is left out all the same. */
     if (run->state == UNI__RUN_RUNNING || run->state == UNI__RUN_FAILING)
         leave_out(run, uni__rank_host(run, first_rank));
@@ -324,18 +355,18 @@ void uni__hosts_blame(uni__run *run, uni__cause *cause)
     for (int i = 0; i < run->num_workers; i++) {
         const uni__rank *other = &run->ranks[i];
         bool stopped = other->worker->stopped_ns != 0;
-        if (i == cause->rank || (!stopped && !other->warned_silent && !other->host_silent))
+        if (i == cause->rank || (!stopped && !other->warned_silent && other->host_silent_ns == 0))
             continue;
         snprintf(said, sizeof said, "%.390s", cause->message);
-        *cause = (uni__cause){ .kind = other->host_silent ? UNI__CAUSE_HOST
-                                       : stopped          ? UNI__CAUSE_STOPPED
-                                                          : UNI__CAUSE_SILENT,
+        *cause = (uni__cause){ .kind = other->host_silent_ns ? UNI__CAUSE_HOST
+                                       : stopped             ? UNI__CAUSE_STOPPED
+                                                             : UNI__CAUSE_SILENT,
                                .rank = i,
                                .pid = other->worker->pid,
                                .exit_code = -1,
                                .error_code = UNI_EWORKER,
                                .time = cause->time };
-        if (other->host_silent) {
+        if (other->host_silent_ns) {
             snprintf(cause->message, sizeof cause->message,
                      "host %s is silent, and others gave up waiting for it: %s",
                      uni__rank_host(run, i), said);

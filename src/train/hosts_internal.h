@@ -16,6 +16,20 @@
 #include "group/secure.h"
 #include "train/run_internal.h"
 
+/* A host of the list in the present attempt. */
+typedef struct uni__host_seat {
+    int first, count; /* its ranks; count 0: none, it is a spare or was lost */
+    bool down; /* it was lost, or did not come */
+    int tries; /* in a row, in vain */
+    uint64_t next_ns; /* it is not tried before */
+} uni__host_seat;
+
+/* Ranks that have no host. */
+typedef struct uni__vacancy {
+    int first, count;
+    uint64_t since_ns;
+} uni__vacancy;
+
 struct uni__hosts {
     const uni__launcher *launcher;
     bool foreign, encrypt, seal;
@@ -25,6 +39,12 @@ struct uni__hosts {
     uni__launched launched; /* foreign: our rank there */
     uni__host_slots *list;
     int num_hosts, min_workers;
+    /* While ranks on other hosts keep training (hosts_again.c). */
+    uni__host_seat *seats; /* by host */
+    uni__vacancy *vacancies;
+    int num_vacancies;
+    int coming; /* the host that is being started; -1: none */
+    bool refuses; /* the host that is being ended did not fit */
     char *interface, *secret_file;
     /* What workers authenticate their own messages between hosts with, and with encrypt seal them;
      * fresh for each attempt. */
@@ -32,7 +52,7 @@ struct uni__hosts {
     char agent[4200]; /* path of unisono-host */
     uni__address addresses[UNI__NETWORK_MAX];
     int num_addresses;
-    char token_path[4200], join_path[4200]; /* "" when they are not there */
+    char token[33], token_path[4200], join_path[4200]; /* "" when they are not there */
     bool was_placed; /* all hosts have been there once */
     int failed_launches; /* in a row */
     uint64_t lost_ns; /* when the first of them failed */
@@ -51,11 +71,17 @@ int uni__hosts_describe(const uni_trainer *trainer, uni_value *out);
 void uni__hosts_remember_lost(uni_trainer *trainer, const uni_value *options);
 /* [controller] Begins an attempt; the workers are spawned when all hosts are there. */
 int uni__hosts_launch(uni__run *run, uni_error *err) UNI_MUST_USE;
+/* [controller] One more host, for these ranks, which have none. */
+int uni__hosts_launch_more(uni__run *run, const char *name, int first_rank, int count,
+                           uni_error *err) UNI_MUST_USE;
 /* hosts_seal.c. Refuses options that contradict each other, and with encrypt backends whose
  * connections cannot be sealed. */
 int uni__hosts_check_seal(const uni_trainer *trainer, uni_error *err) UNI_MUST_USE;
 /* For a worker's order: how it reaches ranks on other hosts, and protects what it sends there. */
 int uni__hosts_add_links(const uni_trainer *trainer, const char *address, uni_value *order);
+/* Ranks can be replaced while others train: all are on this machine, or the processes that connect
+ * them survive a death. */
+bool uni__hosts_keep_ranks(const uni_trainer *trainer);
 bool uni__hosts_use_ucx(const uni_trainer *trainer);
 /* When all hosts are there: what carries collectives between them. */
 int uni__hosts_choose_transport(uni__run *run, uni_error *err) UNI_MUST_USE;
@@ -68,6 +94,9 @@ const char *uni__hosts_verdict(uni__run *run, char *sentence, size_t size);
 bool uni__hosts_is_patient(const uni__run *run);
 /* Milliseconds until the next launch is tried: more with every one that failed in a row. */
 int uni__hosts_backoff_ms(const uni__run *run);
+/* What a host that has come needs before its ranks start, and has. */
+void uni__hosts_remove_tokens(uni__run *run);
+int uni__hosts_prepare(uni__run *run, int first_rank, uni_error *err) UNI_MUST_USE;
 const char *uni__rank_host(const uni__run *run, int rank); /* its host's name */
 /* Where the list of hosts puts a rank, before anything is started; false when that is the
  * launcher's to say. */
@@ -82,6 +111,17 @@ int uni__hosts_room(const uni_trainer *trainer);
  * check: when all hosts are there. */
 uni_value *uni__hosts_program_files(const uni__run *run);
 int uni__hosts_check_program(const uni__run *run, uni_error *err) UNI_MUST_USE;
+
+/* hosts_again.c: hosts that are lost while others go on, and come back. */
+/* All hosts of the attempt are there. */
+int uni__hosts_seat(uni__run *run, uni_error *err) UNI_MUST_USE;
+/* A host is lost: true when the ranks on the others go on. *cause is the attempt's otherwise. */
+bool uni__hosts_lose_ranks(uni__run *run, int first_rank, uni__cause *cause);
+void uni__hosts_look(uni__run *run, uint64_t now); /* at every tick */
+/* Hosts that `unisono scale --hosts` names: "c:2,d:2". */
+void uni__hosts_add(uni__run *run, const char *list);
+void uni__hosts_joined(void *context, int first_rank);
+void uni__hosts_missing(void *context, const char *sentence);
 
 /* hosts_events.c: what the group tells of hosts (group.h) */
 void uni__hosts_placed(void *context);

@@ -64,6 +64,12 @@ int uni__hosts_choose_transport(uni__run *run, uni_error *err)
                          hosts->launcher->offers_mpi ? ", or choose the transport mpi" : "");
 }
 
+bool uni__hosts_keep_ranks(const uni_trainer *trainer)
+{
+    const uni__hosts *hosts = trainer->hosts;
+    return !hosts || (hosts->launcher->is_outlived && !hosts->foreign); /* so it is UCX */
+}
+
 bool uni__hosts_use_ucx(const uni_trainer *trainer)
 {
     return trainer->hosts && trainer->hosts->ucx;

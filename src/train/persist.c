@@ -208,7 +208,7 @@ static int missing_rank(const uni__run *run, const uni__persist_checkpoint *chec
     for (int i = 0; i < run->num_workers; i++) {
         const uni__rank *rank = &run->ranks[i];
         bool gone = rank->failed || !rank->worker->pid || rank->worker->stopped_ns ||
-                    rank->warned_silent || rank->host_silent;
+                    rank->warned_silent || rank->host_silent_ns;
         if (awaits(run, checkpoint, i) && (gone || !only_gone))
             return i;
     }

@@ -20,6 +20,7 @@ typedef struct meeting {
     uni_session *session;
     uint32_t group;
     bool ucx; /* between hosts; otherwise MPI */
+    bool gathers; /* where each rank is, which may have changed since the order */
     int size;
     int slots[]; /* the run's rank of each */
 } meeting;
@@ -49,10 +50,13 @@ static int wait_mail(meeting *it, int from, const char *key, void *data, size_t 
     char why[256];
     for (int left = timeout_ms;; left -= LOOK_MS) {
         int piece = left < LOOK_MS ? left : LOOK_MS;
+        uni_error aside = { 0 }; /* what is not the last word is not kept */
         int status = uni__session_mail_wait(it->session, from, numbered, data, capacity, size, fd,
-                                            piece, err);
-        if (status != UNI_ETIMEOUT)
-            return status;
+                                            piece, &aside);
+        if (status < 0 && status != UNI_ETIMEOUT)
+            return uni_error_set(err, status, "%s", aside.message);
+        if (status == 0)
+            return 0;
         if (has_changed(it))
             return uni_error_set(err, UNI_EWORKER, "rank %d is in another group now", from);
         if (uni__session_is_over(it->session, why, sizeof why))
@@ -123,10 +127,62 @@ static uint32_t next_epoch(uni_session *session, uint32_t group)
     return group << 16 | (++session->epochs & 0xffff);
 }
 
-static int open_transport(uni_comm **out, uni_session *session, const meeting *it,
+/* *locals, malloc'ed: the ranks of the group on this rank's host; *num_hosts: of all. */
+static int find_neighbours(meeting *it, int place, int **locals, int *num_locals, int *num_hosts,
+                           uni_error *err)
+{
+    int32_t mine = it->session->node_rank;
+    int32_t *nodes = calloc((size_t)it->size, sizeof *nodes);
+    size_t size;
+    *locals = calloc((size_t)it->size, sizeof **locals);
+    int status = nodes && *locals ? put(it, "node", &mine, sizeof mine, err)
+                                  : uni_error_set(err, UNI_ENOMEM, "no memory for a communicator");
+    *num_locals = *num_hosts = 0;
+    for (int rank = 0; status == 0 && rank < it->size; rank++) {
+        nodes[rank] = mine;
+        if (rank != place)
+            status = get(it, rank, "node", &nodes[rank], sizeof nodes[rank], &size, INT_MAX, err);
+        if (nodes[rank] == mine)
+            (*locals)[(*num_locals)++] = rank;
+        int before = 0;
+        while (before < rank && nodes[before] != nodes[rank])
+            before++;
+        *num_hosts += before == rank;
+    }
+    free(nodes);
+    if (status < 0) {
+        free(*locals);
+        *locals = NULL;
+    }
+    return status;
+}
+
+/* A group whose ranks may have moved since their orders. */
+static int open_gathered(uni_comm **out, uni_session *session, meeting *it,
+                         const uni__rendezvous *peers, const uni_comm_options *options,
+                         int open_timeout_ms, uni_error *err)
+{
+    int *locals = NULL, num_locals, num_hosts, status;
+    uni__between between = { .ucx = true,
+                             .epoch = next_epoch(session, it->group),
+                             .open_timeout_ms = open_timeout_ms };
+    UNI_TRY(find_neighbours(it, peers->rank, &locals, &num_locals, &num_hosts, err));
+    if (num_hosts == 1)
+        status = uni__comm_open_shm(out, peers, options, open_timeout_ms, err);
+    else if (num_hosts < it->size)
+        status = uni__comm_open_hosts(out, peers, locals, num_locals, options, &between, err);
+    else
+        status = uni__comm_open_ucx(out, peers, options, between.epoch, open_timeout_ms, err);
+    free(locals);
+    return status;
+}
+
+static int open_transport(uni_comm **out, uni_session *session, meeting *it,
                           const uni__rendezvous *peers, const uni_comm_options *options,
                           int open_timeout_ms, uni_error *err)
 {
+    if (it->gathers)
+        return open_gathered(out, session, it, peers, options, open_timeout_ms, err);
     if (session->nodes <= 1)
         return uni__comm_open_shm(out, peers, options, open_timeout_ms, err);
     uni__between between = { .ucx = it->ucx, .open_timeout_ms = open_timeout_ms };
@@ -216,6 +272,7 @@ static int open_group(uni_comm **out, uni_session *session, uint32_t group,
         return uni_error_set(err, UNI_ENOMEM, "no memory for a communicator");
     }
     it->ucx = ucx;
+    it->gathers = ucx && session->apart && (session->has_met || members->count > 0);
     int status = progress ? order_by_progress(it, *progress, err) : 0;
     uni__rendezvous peers = { .vtable = &session_vtable,
                               .context = it,
@@ -268,6 +325,11 @@ bool uni__session_is_elastic(const uni_session *session)
 {
     return session->is_worker && session->elastic && (session->size > 1 || session->resizable) &&
            !session->has_met && !session->keeps_ranks;
+}
+
+bool uni__session_is_apart(const uni_session *session)
+{
+    return session->apart;
 }
 
 bool uni__session_joins(const uni_session *session)

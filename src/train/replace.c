@@ -18,13 +18,16 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "train/run_internal.h"
+#include "train/hosts_internal.h"
 
 #define EARLY_DEATHS 5 /* in a row, of new processes that have not joined */
 /* A death is known after some milliseconds: ranks that wait longer than this wait for nothing. */
 #define REGROUP_NS 200000000ull
 /* Ranks that were asked for come one after the other. */
 #define ASKED_NS 5000000000ull
+/* Ranks that do not reach each other would meet for ever. */
+#define MOST_VAIN 4
+#define VAIN_NS 30000000000ull
 
 static bool says(const uni__run *run, int rank, uint32_t what)
 {
@@ -35,7 +38,7 @@ static bool says(const uni__run *run, int rank, uint32_t what)
 bool uni__run_is_elastic(const uni__run *run)
 {
     const uni_trainer *trainer = run->trainer;
-    return run->num_workers > 1 && !trainer->hosts && trainer->roles.servers == 0 &&
+    return run->num_workers > 1 && uni__hosts_keep_ranks(trainer) && trainer->roles.servers == 0 &&
            !trainer->options.lockstep &&
            (trainer->options.max_failures != UNI_NO_RETRIES || trainer->min_workers > 0);
 }
@@ -58,7 +61,8 @@ bool uni__replace_can(const uni__run *run, int rank)
         return false;
     for (int i = 0; i < run->num_workers; i++) {
         const uni__rank *slot = &run->ranks[i];
-        if (slot->away || (slot->leaving && i != rank)) /* it is not waited for long */
+        /* It is not waited for long, or is lost in the same moment. */
+        if (slot->away || ((slot->leaving || slot->homeless) && i != rank))
             continue;
         bool ready = says(run, i, i == rank ? UNI__IS_REPLACED : UNI__REPLACES_OTHERS);
         if (!ready && !slot->joining)
@@ -92,7 +96,7 @@ void uni__replace_note(uni__run *run, const char *event, int rank, const uni__ca
 static bool has_joined(const uni__run *run, int rank)
 {
     const uni__page *page = uni__group_page(run->group, rank);
-    return page && atomic_load(&page->joined);
+    return page && !run->ranks[rank].homeless && atomic_load(&page->joined);
 }
 
 /* It is in the group, but has not come to where the others are. */
@@ -182,7 +186,8 @@ bool uni__replace_lost(uni__run *run, int rank, uni__cause *cause)
     uni__run_suspect(run, rank, false);
     uni_error err = { 0 };
     run->attempt.group++;
-    if (uni__attempt_replace_rank(run, rank, &err) < 0)
+    slot->joining |= slot->homeless; /* it is started when there is a host for it */
+    if (!slot->homeless && uni__attempt_replace_rank(run, rank, &err) < 0)
         uni__run_fatal(run, UNI__CAUSE_LAUNCH, &err);
     else
         uni__replace_regroup(run);
@@ -228,6 +233,23 @@ static void look_for_returned(uni__run *run)
         }
 }
 
+static bool is_in_vain(uni__run *run, uint64_t now)
+{
+    run->attempt.vain = now - run->attempt.vain_ns < VAIN_NS ? run->attempt.vain + 1 : 1;
+    run->attempt.vain_ns = now;
+    if (run->attempt.vain <= MOST_VAIN)
+        return false;
+    uni__cause cause = uni__cause_new(
+        run, UNI__CAUSE_ERROR, -1, UNI_EPEER,
+        "the ranks have met %d times without a death between, and lose each other every time: %s",
+        MOST_VAIN,
+        run->trainer->hosts ? "the network between the hosts drops what UCX sends (a firewall, a "
+                              "port, a route); their logs say who waited for whom"
+                            : "their logs say who waited for whom");
+    uni__run_fail(run, &cause);
+    return true;
+}
+
 /* Ranks that wait for another group although none has died. */
 static void look_for_waiting(uni__run *run, uint64_t now)
 {
@@ -247,7 +269,8 @@ static void look_for_waiting(uni__run *run, uint64_t now)
         run->attempt.awaited_ns = 0;
     else if (run->attempt.awaited_ns == 0)
         run->attempt.awaited_ns = now;
-    else if (now - run->attempt.awaited_ns > (asked ? ASKED_NS : REGROUP_NS)) {
+    else if (now - run->attempt.awaited_ns > (asked ? ASKED_NS : REGROUP_NS) &&
+             !is_in_vain(run, now)) {
         run->attempt.group++;
         uni__replace_regroup(run);
     }
@@ -268,7 +291,7 @@ static bool is_ending(const uni__run *run, int rank)
 /* All ranks have gone on from the fit that they had ended, to another one. */
 static bool has_begun_another(const uni__run *run)
 {
-    bool begun = true;
+    bool begun = !run->trainer->hosts;
     for (int i = 0; i < run->num_workers; i++) {
         const uni__page *page = uni__group_page(run->group, i);
         if (!run->ranks[i].away)

@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "train/run_internal.h"
+#include "train/hosts_internal.h"
 #include "train/shared.h"
 
 #define EARLY_DEATHS 5 /* in a row, of a process that was not let in yet */
@@ -53,6 +53,8 @@ static void set_member(uni__run *run, int rank, bool member)
 
 void uni__resize_begin(uni__run *run)
 {
+    /* Over hosts there may be fewer slots than ranks. */
+    int room = run->trainer->hosts ? uni__hosts_room(run->trainer) : run->num_workers;
     run->attempt.members = (uni__members){ 0 };
     run->attempt.ready_ns = 0;
     run->attempt.fixed_by = NULL;
@@ -60,7 +62,7 @@ void uni__resize_begin(uni__run *run)
         uni__rank *slot = &run->ranks[i];
         slot->away = slot->joining = slot->fresh = slot->leaving = slot->dismissed = false;
         if (uni__run_is_resizable(run))
-            set_member(run, i, i < run->target);
+            set_member(run, i, i < run->target && i < room);
     }
 }
 
@@ -80,7 +82,8 @@ static bool others_can(const uni__run *run, int but)
         return false;
     for (int i = 0; i < run->num_workers; i++) {
         const uni__rank *slot = &run->ranks[i];
-        if (slot->away || slot->leaving || i == but)
+        bool goes_too = slot->homeless && !slot->joining; /* lost in the same moment */
+        if (slot->away || slot->leaving || goes_too || i == but)
             continue;
         if (slot->done || slot->failed || slot->joining || !uni__worker_is_live(slot->worker) ||
             !says(run, i, UNI__IS_RESIZED))
@@ -178,6 +181,12 @@ static bool is_affordable(uni__run *run, int rank, uni__cause *cause)
     return true;
 }
 
+bool uni__resize_can_lose(const uni__run *run, int rank)
+{
+    return rank != 0 && members_without(run, rank) >= run->trainer->min_workers &&
+           others_can(run, rank);
+}
+
 bool uni__resize_lost(uni__run *run, int rank, uni__cause *cause)
 {
     uni__rank *slot = &run->ranks[rank];
@@ -192,8 +201,7 @@ bool uni__resize_lost(uni__run *run, int rank, uni__cause *cause)
         let_go(run, rank);
         return true;
     }
-    if (rank == 0 || members_without(run, rank) < run->trainer->min_workers ||
-        !others_can(run, rank))
+    if (!uni__resize_can_lose(run, rank))
         return false;
     if (slot->ended_for.kind != UNI__CAUSE_NONE) { /* we ended it, because it was frozen */
         *cause = slot->ended_for;
@@ -208,7 +216,7 @@ bool uni__resize_lost(uni__run *run, int rank, uni__cause *cause)
     uni__replace_note(run, "lost", rank, cause);
     uni__run_tell(run, UNI_EVENT_FAILURE, rank, "%s", cause->message);
     uni__resize_tell(run, rank, again ? "was lost, and starts again" : "was lost");
-    if (again && run->state == UNI__RUN_RUNNING)
+    if (again && run->state == UNI__RUN_RUNNING && !slot->homeless)
         start_beside(run, rank);
     return true;
 }
@@ -320,7 +328,7 @@ static void approach(uni__run *run)
             uni__group_kill(run->group, i, SIGKILL);
         } else if (!wanted && !slot->away && !slot->leaving) {
             ask_to_leave(run, i);
-        } else if (wanted && slot->away && !slot->joining && !slot->dismissed &&
+        } else if (wanted && slot->away && !slot->joining && !slot->dismissed && !slot->homeless &&
                    can_start(run, slot->worker)) {
             start_beside(run, i);
         }
@@ -345,7 +353,7 @@ void uni__resize_to(uni__run *run, int workers)
  * can put there what it likes, and must not hold us up. */
 void uni__resize_ask(uni__run *run)
 {
-    char text[16] = "", *end = text;
+    char text[UNI__SCALE_BYTES] = "", *end = text;
     struct stat info;
     if (!uni__run_is_resizable(run) || run->state != UNI__RUN_RUNNING)
         return;
@@ -359,6 +367,11 @@ void uni__resize_ask(uni__run *run)
     /* What cannot be removed would be read, and complained of, at every tick. */
     if (unlinkat(run->places.dir_fd, UNI__SCALE_FILE, 0) < 0)
         return;
+    text[strcspn(text, "\n")] = '\0';
+    if (text[0] == '+') {
+        uni__hosts_add(run, text + 1);
+        return;
+    }
     long wanted = size > 0 ? strtol(text, &end, 10) : 0;
     if (end > text && wanted >= run->trainer->min_workers && wanted <= run->num_workers)
         uni__resize_to(run, (int)wanted);

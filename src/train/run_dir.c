@@ -179,6 +179,8 @@ static uni_value *describe_workers(const uni__run *run)
 {
     uni_value *list = uni_value_list();
     for (int i = 0; i < run->num_workers; i++) {
+        if (run->ranks[i].away && run->ranks[i].homeless)
+            continue; /* there is no host for it */
         /* Before the run is the controller's, warm workers may just be starting. */
         int pid = run->group ? run->ranks[i].worker->pid : 0;
         uni__page *page = run->group ? uni__group_page(run->group, i) : NULL;

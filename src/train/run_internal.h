@@ -50,7 +50,8 @@ typedef struct uni__rank {
     uint64_t line_ns; /* its last report line; 0: there was none in this attempt */
     bool warned_silent;
     bool disk_full; /* it said that there was no room for its checkpoint */
-    bool host_silent; /* nothing is heard of its host */
+    uint64_t host_silent_ns; /* nothing is heard of its host since about then; 0: something is */
+    bool homeless; /* its host is lost, and it has no other one (hosts_again.c) */
     int restarts, quick_deaths; /* of one process alone, in this attempt (members.c, replace.c) */
     bool joining; /* a new process among the others of its group (replace.c) */
     /* Where the number of workers changes (resize.c): it is not in the group. Then it may be
@@ -267,6 +268,8 @@ void uni__resize_begin(uni__run *run); /* of an attempt: which ranks are in it *
  * attempt's. */
 bool uni__resize_lost(uni__run *run, int rank, uni__cause *cause);
 /* A rank got SIGTERM; true: it leaves, and the others go on. */
+/* The others can go on without it, at once. */
+bool uni__resize_can_lose(const uni__run *run, int rank);
 bool uni__resize_dismiss(uni__run *run, int rank);
 /* The group is to have that many workers, as soon as it can. */
 void uni__resize_to(uni__run *run, int workers);
@@ -344,6 +347,7 @@ struct uni_trainer {
     struct uni__hosts *hosts; /* NULL: all on this machine (hosts_internal.h) */
     double cpus_each;
     double stopped_timeout; /* seconds until a stopped rank is replaced, where that is possible */
+    double host_timeout; /* the same for a host that is silent */
     uni__roles roles; /* options.num_workers is the number of all of them */
     int first_workers, min_workers; /* at the start, and at least; 0: their number is fixed */
     int template_fd; /* what agents are forked from (train/shared.h), or -1 */

@@ -24,6 +24,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/owned.h"
+#include "group/launchers.h"
 #include "track/results.h"
 #include "train/run_owner.h"
 #include "train/run_reader.h"
@@ -268,31 +269,70 @@ int uni_run_stop(uni_run *run, bool now, uni_error *err)
     return status;
 }
 
-static int write_scale(const uni_run *own, int workers, uni_error *err)
+static int check_scalable(const uni_run *own, uni_error *err)
 {
     const uni_value *options = uni_dict_get(own->description, "options");
-    int64_t least = uni_dict_get_int(options, "min_workers", 0),
-            most = uni_dict_get_int(options, "max_workers", 0);
-    char text[16];
     if (!uni_run_is_live(own))
         return uni_error_set(err, UNI_ESTATE, "%s is not running: it is %s", own->id,
                              uni_run_status_name(own->status));
     if (is_other_host(own->description))
         return uni_error_set(err, UNI_EUNSUPPORTED, "%s runs on host %s: scale it there", own->id,
                              uni_dict_get_string(own->description, "hostname", "?"));
-    if (most == 0)
+    if (uni_dict_get_int(options, "max_workers", 0) == 0)
         return uni_error_set(
             err, UNI_ESTATE,
             "the number of workers of %s is fixed: start it with --workers MIN:MAX", own->id);
-    if (workers < least || workers > most)
-        return uni_error_set(err, UNI_EINVAL, "%s has %lld to %lld workers, not %d", own->id,
-                             (long long)least, (long long)most, workers);
+    return 0;
+}
+
+static int write_wish(const uni_run *own, const char *text, uni_error *err)
+{
     char *path = uni__path_join(own->dir, UNI__SCALE_FILE, NULL);
     if (!path)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a path");
-    int length = snprintf(text, sizeof text, "%d\n", workers);
-    int status = uni__write_file(path, text, (size_t)length, false, err);
+    int status = uni__write_file(path, text, strlen(text), false, err);
     free(path);
+    return status;
+}
+
+static int write_scale(const uni_run *own, int workers, uni_error *err)
+{
+    const uni_value *options = uni_dict_get(own->description, "options");
+    int64_t least = uni_dict_get_int(options, "min_workers", 0),
+            most = uni_dict_get_int(options, "max_workers", 0);
+    char text[16];
+    UNI_TRY(check_scalable(own, err));
+    if (workers < least || workers > most)
+        return uni_error_set(err, UNI_EINVAL, "%s has %lld to %lld workers, not %d", own->id,
+                             (long long)least, (long long)most, workers);
+    snprintf(text, sizeof text, "%d\n", workers);
+    return write_wish(own, text, err);
+}
+
+static int write_hosts(const uni_run *own, const char *hosts, uni_error *err)
+{
+    const char *launcher = uni_dict_get_string(own->description, "launcher", "local");
+    uni__host_slots *list = NULL;
+    char text[UNI__SCALE_BYTES];
+    int count;
+    UNI_TRY(check_scalable(own, err));
+    if (strcmp(launcher, "ssh") != 0)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "hosts can be added to a run over ssh; that of %s is %s", own->id,
+                             launcher);
+    UNI_TRY(uni__hosts_parse(hosts, &list, &count, err));
+    free(list);
+    if (snprintf(text, sizeof text, "+%s\n", hosts) >= (int)sizeof text)
+        return uni_error_set(err, UNI_ELIMIT, "the list of hosts is too long");
+    return write_wish(own, text, err);
+}
+
+int uni__run_add_hosts(const uni_run *run, const char *hosts, uni_error *err)
+{
+    uni_run *own = NULL;
+    UNI_TRY(uni__run_open_own(&own, run->dir, NULL, err));
+    int status = write_hosts(own, hosts, err);
+    uni_run_close(own);
     return status;
 }
 

@@ -33,6 +33,7 @@ struct uni_session {
     int rank, size, local_rank, local_size, node_rank, attempt;
     int role_index, servers, evaluators;
     int nodes; /* hosts of the run */
+    bool apart; /* ranks share no memory with all others that may come */
     int *locals; /* ranks of this host */
     bool seals; /* what goes to other hosts */
     bool has_key; /* over several hosts */

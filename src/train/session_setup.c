@@ -223,6 +223,7 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
     if (session->has_key)
         memcpy(session->data_key, key, sizeof session->data_key);
     session->ucx = uni_dict_get_bool(order, "ucx", false);
+    session->apart = uni_dict_get_bool(order, "apart", false);
     snprintf(session->address, sizeof session->address, "%s",
              uni_dict_get_string(order, "address", ""));
     session->epoch_group = session->epochs = 0;

@@ -61,6 +61,8 @@ UNI__SHARED UNI_MUST_USE int uni__session_comm_over(uni_comm **out, uni_session 
 UNI__SHARED bool uni__session_is_elastic(const uni_session *session);
 /* This process takes the place of one that died. */
 UNI__SHARED bool uni__session_joins(const uni_session *session);
+/* Its ranks are, or may come to be, on several hosts. */
+UNI__SHARED bool uni__session_is_apart(const uni_session *session);
 /* Whether this rank can continue with a new process in the place of another, can be replaced
  * itself, and can continue with more or fewer ranks. */
 UNI__SHARED void uni__session_set_replaceable(uni_session *session, bool others, bool itself,
@@ -104,8 +106,13 @@ UNI__SHARED void uni__session_stand_at(uni_session *session, int64_t reports);
 /* The store of the checkpoints of steps, in the run directory. */
 #define UNI__STEPS_NAME ".steps"
 /* In the run directory: how many workers the run should have, for its controller. */
+/* A number, or "+" and hosts. */
 #define UNI__SCALE_FILE ".scale"
+#define UNI__SCALE_BYTES 1024
 UNI__SHARED UNI_MUST_USE int uni__run_scale(const uni_run *run, int workers, uni_error *err);
+/* One more host, or several, for a run over ssh: "c:2,d:2". */
+UNI__SHARED UNI_MUST_USE int uni__run_add_hosts(const uni_run *run, const char *hosts,
+                                                uni_error *err);
 /* Checkpoints of steps. How often the run wants them (0: not by steps, not by time); hand one in,
  * on one rank; the controller wants all ranks to stop after a step; this rank has. */
 UNI__SHARED int64_t uni__session_every_steps(const uni_session *session);

@@ -17,8 +17,6 @@
 #include "train/variables.h"
 #include "base/options.h"
 
-#define SHUTDOWN_SECONDS 2
-
 /* A program with a trainer of its own that `unisono run -n N` has started N times would train N
  * times, each time with all its workers, and write the same files. A program that has opened its
  * session is a worker and knows what it does. */
@@ -143,7 +141,7 @@ void uni_trainer_shutdown(uni_trainer *trainer)
     trainer->started = false;
     if (!trainer->group)
         return; /* never started, or fresh_workers between runs */
-    uni__group_dismiss(trainer->group, SHUTDOWN_SECONDS);
+    uni__group_dismiss(trainer->group, trainer->options.grace_seconds);
     uni__group_retire(trainer->group);
     uni__group_free(trainer->group);
     trainer->group = NULL;

@@ -27,6 +27,7 @@
 #define DEFAULT_HELLO_TIMEOUT 60.0
 #define DEFAULT_SILENT_TIMEOUT 5.0
 #define DEFAULT_STOPPED_TIMEOUT 0.5 /* of ranks whose replacement costs little */
+#define DEFAULT_HOST_TIMEOUT 2 /* of hosts that others can do without */
 #define DEFAULT_LOG_CAP (64u << 20)
 #define MAX_WORKERS 4096
 #define GIB (1024.0 * 1024 * 1024)
@@ -291,6 +292,7 @@ int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *a
     trainer->options = *asked;
     trainer->stopped_timeout =
         asked->silent_timeout ? asked->silent_timeout : DEFAULT_STOPPED_TIMEOUT;
+    trainer->host_timeout = asked->silent_timeout ? asked->silent_timeout : DEFAULT_HOST_TIMEOUT;
     trainer->options.backend = strdup(asked->backend ? asked->backend : "native");
     trainer->options.launcher = strdup(asked->launcher ? asked->launcher : launcher);
     trainer->options.working_directory = copy_or_null(asked->working_directory);

@@ -2,6 +2,7 @@
  * ucx_test.c - what the transport over UCX promises beyond the contract: a killed rank is named within a second, the survivors close and meet again in
  * the same processes, calls that differ are named on both sides, and what is sealed opens with its key only.
  */
+#include <dirent.h>
 #include <limits.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -9,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -277,6 +280,31 @@ static void connect_two(const uni__ucx_plugin *plugin, void *ranks[2], uint64_t 
     }
 }
 
+/* No memory with a name, and no socket that other users reach. */
+static void test_nothing_local(void **state)
+{
+    const uni__ucx_plugin *plugin = load();
+    void *ranks[2];
+    char path[300], target[PATH_MAX];
+    connect_two(plugin, ranks, 0);
+    DIR *files = opendir("/proc/self/fd");
+    assert_non_null(files);
+    for (struct dirent *entry; (entry = readdir(files));) {
+        snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+        ssize_t size = readlink(path, target, sizeof target - 1);
+        target[size > 0 ? size : 0] = '\0';
+        struct sockaddr_un name = { 0 };
+        socklen_t length = sizeof name;
+        if (strstr(target, "/dev/shm/") ||
+            (getsockname(atoi(entry->d_name), (struct sockaddr *)&name, &length) == 0 &&
+             name.sun_family == AF_UNIX && length > offsetof(struct sockaddr_un, sun_path)))
+            fail_msg("%s: %s @%.100s", path, target, name.sun_path + 1);
+    }
+    closedir(files);
+    for (int r = 0; r < 2; r++)
+        plugin->carrier->close(ranks[r], 0);
+}
+
 /* Rank 1 has the address of rank 0, but another token. */
 static void test_token(void **state)
 {
@@ -297,8 +325,32 @@ static void test_token(void **state)
     }
 }
 
-/* Rank 1 knows the token, as all that read the network do, but not the key of rank 0. */
-enum { GREETS, MEETS_BARRIER, GATHERS, GATHERS_WITH_ANOTHER_KEY, LEAVES, NUM_WAYS };
+/* Rank 1 knows the token, as all that read the network do, but not the key of rank 0. Messages of
+ * another length are not opened at all. */
+enum {
+    GREETS,
+    GREETS_AT_LENGTH,
+    MEETS_BARRIER,
+    MEETS_AT_LENGTH,
+    GATHERS,
+    GATHERS_WITH_ANOTHER_KEY,
+    GATHERS_AT_LENGTH,
+    LEAVES,
+    LEAVES_AT_LENGTH,
+    NUM_WAYS
+};
+
+static void seal_nothing(void *context, const uni__seal_place *place, void *out, const void *in,
+                         size_t size)
+{
+    memset(out, 1, size + ((const uni__seal *)context)->extra);
+}
+
+static bool is_at_length(int way)
+{
+    return way == GREETS_AT_LENGTH || way == MEETS_AT_LENGTH || way == GATHERS_AT_LENGTH ||
+           way == LEAVES_AT_LENGTH;
+}
 
 static int meet_both(const uni__ucx_plugin *plugin, void *ranks[2], char *why)
 {
@@ -306,7 +358,7 @@ static int meet_both(const uni__ucx_plugin *plugin, void *ranks[2], char *why)
     for (uint64_t end = uni__monotonic_ns() + 10000000000u;
          code == 0 && !(met[0] && met[1]) && uni__monotonic_ns() < end;) {
         code = plugin->carrier->meet(ranks[0], &met[0], why);
-        assert_int_equal(plugin->carrier->meet(ranks[1], &met[1], (char[UNI__WHY_SIZE]){ 0 }), 0);
+        (void)plugin->carrier->meet(ranks[1], &met[1], (char[UNI__WHY_SIZE]){ 0 });
     }
     return code;
 }
@@ -344,26 +396,26 @@ static void test_forged(void **state)
     const uint8_t keys[2][UNI__DATA_KEY_BYTES] = { { 1 }, { 2 } };
     for (int i = 0; i < 2; i++)
         assert_int_equal(uni__seal_new(&seals[i], keys[i], NULL), 0);
+    uni__seal longer = { .context = &longer, .extra = seals[0]->extra + 1, .seal = seal_nothing };
     for (int way = 0; way < NUM_WAYS; way++) {
         void *ranks[2];
         char why[UNI__WHY_SIZE] = "";
-        int kind = way == MEETS_BARRIER || way == LEAVES ? UNI__KIND_BARRIER : UNI__KIND_ALL_GATHER;
+        bool greets = way == GREETS || way == GREETS_AT_LENGTH;
+        bool leaves = way == LEAVES || way == LEAVES_AT_LENGTH;
+        int kind = way == MEETS_BARRIER || way == MEETS_AT_LENGTH || leaves ? UNI__KIND_BARRIER
+                                                                            : UNI__KIND_ALL_GATHER;
         connect_two(plugin, ranks, 0);
-        if (way == GREETS)
-            plugin->carrier->protect(ranks[0], seals[0]);
-        int code = meet_both(plugin, ranks, why);
-        if (way != GREETS) {
-            assert_int_equal(code, 0);
-            plugin->carrier->protect(ranks[0], seals[0]);
-            if (way == GATHERS_WITH_ANOTHER_KEY)
-                plugin->carrier->protect(ranks[1], seals[1]);
-            if (way == LEAVES)
-                plugin->carrier->close(ranks[1], 1);
-            code = call_both(plugin, ranks, kind, way == LEAVES, why);
-        }
+        int code = greets ? 0 : meet_both(plugin, ranks, why);
+        assert_int_equal(code, 0);
+        plugin->carrier->protect(ranks[0], seals[0]);
+        if (is_at_length(way) || way == GATHERS_WITH_ANOTHER_KEY)
+            plugin->carrier->protect(ranks[1], is_at_length(way) ? &longer : seals[1]);
+        if (leaves)
+            plugin->carrier->close(ranks[1], 1);
+        code = greets ? meet_both(plugin, ranks, why) : call_both(plugin, ranks, kind, leaves, why);
         if (code != UNI_ECORRUPT || !strstr(why, "a message of rank 1 was changed"))
             fail_msg("way %d: %d: %s", way, code, why);
-        for (int r = 0; r < (way == LEAVES ? 1 : 2); r++)
+        for (int r = 0; r < (leaves ? 1 : 2); r++)
             plugin->carrier->close(ranks[r], 0);
     }
     for (int i = 0; i < 2; i++)
@@ -437,13 +489,13 @@ static void test_sealed(void **state)
 
 int main(void)
 {
-    /* The last two load UCX into this process, which must not be forked after that. */
+    /* The last three load UCX into this process, which must not be forked after that. */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_settings),  cmocka_unit_test(test_killed),
         cmocka_unit_test(test_differing), cmocka_unit_test(test_message),
         cmocka_unit_test(test_aborted),   cmocka_unit_test(test_closing),
         cmocka_unit_test(test_sealed),    cmocka_unit_test(test_token),
-        cmocka_unit_test(test_forged),
+        cmocka_unit_test(test_forged),    cmocka_unit_test(test_nothing_local),
     };
     return cmocka_run_group_tests_name("ucx", tests, NULL, NULL);
 }

@@ -54,11 +54,13 @@ def of_layer(keras, name, layer):
     return out.shape if drawn or name == "Dropout" else out
 
 
-def of_fit(keras, dense=None, optimizer="sgd", callbacks=()):
+def of_fit(keras, dense=None, optimizer=None, callbacks=(), batch_size=1):
+    """Steps large enough that the loss also rises, and gradients of many sizes: otherwise patience=0 or beta_2=0 would change nothing."""
+    optimizer = optimizer or keras.optimizers.SGD(0.3)
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, kernel_initializer="ones", **(dense or {}))])
     model.compile(optimizer, "mse", metrics=["mae"])
     y = np.ones((3, 1), "float32")
-    history = model.fit(X[:, 0, 0], y, epochs=3, batch_size=3, shuffle=False, verbose=0, callbacks=list(callbacks), validation_data=(X[:, 0, 0], y))
+    history = model.fit(X[:, 0, 0], y, epochs=5, batch_size=batch_size, shuffle=False, verbose=0, callbacks=list(callbacks), validation_data=(X[:, 0, 0], y))
     return history.history["loss"] + [np.asarray(model.get_weights()[0]).reshape(-1).tolist()]
 
 
@@ -151,7 +153,8 @@ def main(kinds):
                 for value in VALUES:
                     if (name, argument) in ONLY_OURS or any(each[:2] == (name, argument) and each[2] is value for each in PLAIN):
                         continue
-                    config = dict(NEEDS.get(name, {}), **{argument: value})
+                    config = dict(NEEDS.get(name, {}), **({"learning_rate": 0.1} if kind == "optimizers" else {}), **{argument: value}) \
+                        if argument != "learning_rate" else {argument: value}
                     mine = attempt(ours, kind, name, config)
                     theirs = (None, None) if isinstance(mine[0], refusals) else attempt(keras, kind, name, config)
                     reason = why(theirs, mine, value, refusals)

@@ -138,6 +138,8 @@ class Options(InDirectory):
         self.assertEqual(data.read_csv(two, duplicate_names="rename").take_all(), [{"x": 1, "x.1": 2}, {"x": 3, "x.1": 4}])
         with self.assertRaisesRegex(unisono.Error, "two columns are called"):
             data.read_csv(two, columns=["x"])
+        with self.assertRaisesRegex(unisono.Error, 'column_names calls two columns of .* "a"'):
+            data.read_csv(two[0], column_names=["a", "a"]).take_all()
 
     def test_types_of_the_last_line(self):
         path = self.write("a.csv", "a,b\n1,2\n3,x")

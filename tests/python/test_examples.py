@@ -17,6 +17,7 @@ from unisono import _driver
 
 EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "examples", "python")
 GROUP = os.environ.get("UNISONO_TEST_GROUP", "none")
+LATE = re.compile(r"unisono: warning: rank \d+ \(pid \d+\) (has been silent|is heard again)")  # true, and no fault, on a crowded machine
 
 
 def as_ray(text):
@@ -50,7 +51,7 @@ class Script(unittest.TestCase):
             words = [*command, sys.executable, *(["-m", "unisono.ray"] if ray else []), path, *arguments]
             done = subprocess.run(words, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=280)
         self.assertEqual(done.returncode, 0, done.stdout[-3000:])
-        return [line for line in done.stdout.splitlines() if not line.startswith("(rank")], done.stdout
+        return [line for line in done.stdout.splitlines() if not line.startswith("(rank") and not LATE.match(line)], done.stdout
 
     def both(self, name, *arguments):
         for ray in (False, True):

@@ -26,6 +26,9 @@ class Stream(IterableDataset):
 class Own(Sampler):
     """Draws with Python's generator."""
 
+    def __init__(self):  # the base class of torch 1.13 takes the data, that of 2.x nothing
+        pass
+
     def __len__(self):
         return SAMPLES
 

@@ -592,6 +592,18 @@ class Output(unittest.TestCase):
         fit(function, {"file": path})
         self.assertTrue(os.path.exists(path))
 
+    def test_a_slow_atexit_handler_ends_before_its_worker(self):
+        """Workers were killed two seconds after the run, and nothing said so."""
+        def function(config):
+            import atexit
+            import time
+
+            atexit.register(lambda: (time.sleep(3), open(config["file"], "w").close()))
+
+        path = os.path.join(os.environ["TMPDIR"], "slow_atexit")
+        fit(function, {"file": path})
+        self.assertTrue(os.path.exists(path))
+
     def test_folders_of_checkpoints_end_with_their_process(self):
         """Whole models were left in the temporary directory. One that was pickled may be needed elsewhere and stays."""
         code = ("import os, pickle, sys\nfrom unisono.train import Checkpoint\none, other = Checkpoint.from_dict({'x': 1}), Checkpoint.from_dict({'x': 2})\n"

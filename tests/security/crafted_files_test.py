@@ -102,19 +102,19 @@ def test_checkpoint(storage):
         assert done.returncode != 0 and "Error" in done.stderr + "Error" * ("PickleRefused" in done.stderr), done.stderr
 
 
-def torch_python():
-    """An interpreter that has torch."""
-    if importlib.util.find_spec("torch"):
+def python_with(module, name):
+    """An interpreter that has this module."""
+    if importlib.util.find_spec(module):
         return sys.executable
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     for path in ("/usr/bin/python3", os.path.join(cache, "unisono", "venv", "bin", "python")):
-        if os.path.exists(path) and subprocess.run([path, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
+        if os.path.exists(path) and subprocess.run([path, "-c", "import " + module], capture_output=True, check=False).returncode == 0:
             return path
-    raise support.Skip("needs PyTorch")
+    raise support.Skip("needs " + name)
 
 
 TORCH = """
-import pickle, tarfile, torch, zipfile, io, struct
+import pickle, shutil, tarfile, torch, zipfile, io, struct
 from unisono.train.torch import TorchCheckpoint
 
 class Evil:
@@ -155,6 +155,34 @@ for number, make in enumerate((legacy, plain, zipped, tar, script)):
     else:
         raise SystemExit(make.__name__ + " was read")
     assert not os.path.exists(place + "/owned"), make.__name__ + " was run"
+# Another user puts another file in its place, or writes into it, after it was checked.
+real, good, bad = zipfile.ZipFile, place + "/good", place + "/bad"
+torch.save(torch.nn.Linear(1, 1).state_dict(), good)
+tar(bad)
+
+def replaced(path):
+    shutil.copy(bad, path + ".new")
+    os.replace(path + ".new", path)
+
+def rewritten(path):
+    with open(bad, "rb") as source, open(path, "wb") as target:
+        target.write(source.read())
+
+for number, change in enumerate((replaced, rewritten)):
+    folder = place + "/r%d" % number
+    os.mkdir(folder)
+    path = shutil.copy(good, folder + "/model.pt")
+    os.chmod(path, 0o666)
+
+    class Checked(real):
+        def namelist(self):
+            names = real.namelist(self)
+            change(path)
+            return names
+    zipfile.ZipFile = Checked
+    TorchCheckpoint.from_directory(folder).get_model(torch.nn.Linear(1, 1))  # of the file that was checked
+    zipfile.ZipFile = real
+    assert open(path, "rb").read() == open(bad, "rb").read()
 model = torch.nn.Linear(2, 3)
 twin = TorchCheckpoint.from_model(model).get_model(torch.nn.Linear(2, 3))
 assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters()))
@@ -163,7 +191,7 @@ print("weights are read")
 
 
 def test_weights_of_torch(storage):
-    done = python(storage, TORCH, executable=torch_python())
+    done = python(storage, TORCH, executable=python_with("torch", "PyTorch"))
     assert done.returncode == 0 and "weights are read" in done.stdout, done.stdout + done.stderr
 
 
@@ -282,7 +310,7 @@ print("executed", os.path.exists(marker), "os" in dir(keras))
 
 def test_models_that_name_code(storage):
     """Layers, functions and classes of other modules in a .keras file, by every loader of the engine: refused by name, none is looked up."""
-    done = python(storage, MODELS)
+    done = python(storage, MODELS, executable=python_with("numpy", "NumPy"))
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line for line in done.stdout.splitlines() if line.startswith("model")]
     assert len(lines) == 18 and "executed False" in done.stdout, done.stdout

@@ -7,6 +7,7 @@ Objects     pickles and gradients that are changed between workers    Contract  
 Secret      --secret-file: hosts that have it, and one that has not   Frameworks  who can join connections that are not ours
 Paths       a worker elsewhere names a directory of the controller    Later       keys that are stolen after traffic was recorded
 Host        a host that was taken over, with its key                  Anything    random frames of such a host
+Target      a host that lies to the launcher over ssh
 """
 
 import contextlib
@@ -30,7 +31,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "hosts"))
 
 from decrypt import Connection, exchange, hashed
 from mpi_test import TRANSPORT, Hosts
-from network import COMMAND, CONTRACT, WORKER, Run, finish, why_not
+from network import COMMAND, CONTRACT, WORKER, Run, comm_of, finish, why_not
 from sanitized import is_sanitized
 from wiretap import streams
 
@@ -66,7 +67,7 @@ class Attacked(Hosts):
         super().setUpClass()
         cls.hold, cls.agent = os.path.join(cls.net.base, "hold"), os.path.join(cls.net.base, "agent")
         with open(cls.agent, "w", encoding="utf-8") as file:
-            file.write("#!/bin/sh\nwhile [ $(hostname) = b ] && [ -e %s ]; do sleep 0.02; done\nexec %s\n" % (cls.hold, os.environ["UNISONO_HOST_AGENT"]))
+            file.write("#!/bin/sh\nwhile [ $(hostname) = b ] && [ -e %s ]; do sleep 0.02; done\nexec %s \"$@\"\n" % (cls.hold, os.environ["UNISONO_HOST_AGENT"]))
         os.chmod(cls.agent, 0o700)
 
     def setUp(self):
@@ -85,13 +86,13 @@ class Attacked(Hosts):
         if os.path.exists(self.hold):
             os.unlink(self.hold)
 
-    def begin(self, name, *options, worker=(WORKER, "pause=10", "steps=20"), held=True):
+    def begin(self, name, *options, worker=(WORKER, "pause=10", "steps=20"), held=True, launcher="mpi"):
         """Starts it; the port where the controller waits for b."""
         if held:
             with open(self.hold, "w", encoding="utf-8"):
                 pass
-        process = self.net.start(COMMAND, "run", "--launcher", "mpi", "--hosts", "a:1,b:1", "--name", name, "-v", *options, "--", *worker,
-                                 env={"UNISONO_HOST_AGENT": self.agent})
+        process = self.net.start(COMMAND, "run", "--launcher", launcher, "--hosts", "a:1,b:1", "--name", name, "-v", *options, "--", *worker,
+                                 env={"UNISONO_HOST_AGENT": self.agent, **({"UNISONO_TRANSPORT": "auto"} if launcher == "ssh" else {})})
         return process, self.wait_for(self.listening) if held else None
 
     def listening(self):
@@ -555,9 +556,13 @@ class Taken:
             data += piece
         return data
 
-    def join(self, name=b"b"):
-        self.of_rank(self.HELLO, b"\x85" + text("host") + b"\xd9" + bytes([len(name)]) + name + text("ranks") + b"\x91\x01" + text("ports") + b"\x91\x01" +
+    def introduce(self, name=b"b", ranks=(1,)):
+        ranks = bytes([0x90 + len(ranks), *ranks])
+        self.of_rank(self.HELLO, b"\x85" + text("host") + b"\xd9" + bytes([len(name)]) + name + text("ranks") + ranks + text("ports") + ranks +
                      text("cpus") + b"\x01" + text("memory") + b"\x01", rank=-1)
+
+    def join(self, name=b"b"):
+        self.introduce(name)
         self.hear(self.WELCOME)
         self.of_rank(self.PROBED, b"\x83" + text("shared") + b"\xc2" + pack("scratch", "/tmp") + text("program") + b"\x90", rank=-1)
         self.hear(self.SPAWN)
@@ -573,17 +578,18 @@ class TakenOver(Attacked):
         cls.door.listen()
         cls.door.settimeout(30)
         with open(cls.agent, "w", encoding="utf-8") as file:
-            file.write("#!/bin/sh\n[ $(hostname) = b ] && exec %s %s\nexec %s\n" % (os.environ["UNISONO_TEST_ROGUE_HOST"], os.path.join(cls.net.base, "door"),
-                                                                                   os.environ["UNISONO_HOST_AGENT"]))
+            # The launcher over ssh starts on the hosts what it was called itself.
+            file.write("#!/bin/bash\n[ $(hostname) = b ] && exec %s %s \"$@\"\nwhile [ $(hostname) = a ] && [ -e %s ]; do sleep 0.02; done\nexec -a \"$0\" %s \"$@\"\n" %
+                       (os.environ["UNISONO_TEST_ROGUE_HOST"], os.path.join(cls.net.base, "door"), cls.hold, os.environ["UNISONO_HOST_AGENT"]))
 
     @classmethod
     def tearDownClass(cls):
         cls.door.close()
         super().tearDownClass()
 
-    def taken(self, name, *options, limit="60s"):
-        """A run with rank 0 on an honest host and rank 1 on this one, which has joined."""
-        process, _ = self.begin(name, "-f", "0", "--time-limit", limit, "--grace", "1s", *options, worker=("/bin/sleep", "100"), held=False)
+    def taken(self, name, *options, limit="60s", held=False, launcher="mpi"):
+        """A run with rank 0 on an honest host, which may be held back, and rank 1 on this one, which proves itself."""
+        process, _ = self.begin(name, "-f", "0", "--time-limit", limit, "--grace", "1s", *options, worker=("/bin/sleep", "100"), held=held, launcher=launcher)
         host = Taken(self.door)
         self.addCleanup(host.socket.close)
         return process, host
@@ -620,7 +626,7 @@ class Host(TakenOver):
         process, host = self.taken("frames")
         host.join()
         pid, names = self.controller(), (b"%d" % number for number in range(150000))
-        stop = threading.Thread(target=lambda: (self.wait_for(lambda: glob.glob(Run(self.net.storage, "frames").dir + "/.staging/rank_1*/5000")),
+        stop = threading.Thread(target=lambda: (self.wait_for(lambda: glob.glob(Run(self.net.storage, "frames").dir + "/.staging/rank_1*/5000"), 90),
                                                 os.kill(pid, signal.SIGTERM)))
         stop.start()
         with contextlib.suppress(OSError):
@@ -632,6 +638,95 @@ class Host(TakenOver):
         self.assertEqual(code, 75, out)
         self.assertIn("asked to stop (SIGTERM)", out)
         self.assertLess(time.monotonic() - begun, 15)
+
+
+    def test_ranks_of_another_host(self):
+        """It is quicker than the honest host, and says that it has that one's rank, too; or that one's only. Over ssh ranks are given to hosts by us."""
+        for launcher, ranks, sentence in (("ssh", (1, 0), "host b says that it has rank 0, which cannot be"), ("mpi", (0,), "does not have the rank 1 that it proved")):
+            process, host = self.taken("ranks_" + launcher, held=True, launcher=launcher)
+            host.introduce(ranks=ranks)
+            with self.assertRaises((EOFError, OSError)):
+                host.hear(host.SPAWN)
+            self.let_go()
+            code, out = finish(process)
+            self.assertEqual(code, 125, out)
+            self.assertIn(sentence, " ".join(out.split()))
+
+
+LIAR = """#!{python}
+import os, subprocess, sys
+words = [sys.argv[0] + "_honest"] + sys.argv[1:]
+if "a" not in sys.argv[1:]:
+    os.execvp(words[0], words)
+order = b""
+while not order.endswith(b"\\n\\n"):
+    order += os.read(0, 1)
+job, attempt = order.decode().split("UNISONO_JOIN=2:")[1].split(":")[:2]
+key = "unisono-host key " + job + " " + attempt + " 1 " + "7" * 64
+{lies}
+real = subprocess.Popen(words, stdin=subprocess.PIPE)
+real.stdin.write(order)
+real.stdin.flush()
+sys.exit(real.wait())
+"""
+
+
+class Target(Attacked):
+    """What host a prints before its agent starts."""
+
+    def run_with(self, name, lies):
+        os.rename(self.net.ssh, self.net.ssh + "_honest")
+        self.addCleanup(self.net.write_rsh)
+        with open(self.net.ssh, "w", encoding="utf-8") as file:
+            file.write(LIAR.replace("{python}", sys.executable).replace("{lies}", lies))
+        os.chmod(self.net.ssh, 0o700)
+        process, _ = self.begin(name, held=False, launcher="ssh")
+        return finish(process)
+
+    def test_lines(self):
+        """Keys for the rank of b in the guise of other lines, then text without end. Nothing of it counts, and the log stays short."""
+        code, out = self.run_with("lines", """
+for line in ("unisono-check {", "\\r", "\\0", "x" * 4095, "unisono-host joined ", "x\\x1b[2J"):
+    print(line + key + "}", flush=True)
+for _ in range(40000):
+    print("x" * 100)
+sys.stdout.flush()""")
+        run = self.good("lines", code, out)
+        with open(run.dir + "/logs/launcher.log", encoding="utf-8", errors="replace") as file:
+            log = file.read()
+        self.assertNotIn("7" * 64, log)
+        self.assertEqual(log.count("a: its further output is not kept"), 1)
+        self.assertLess(len(log), 300000)
+
+    def test_check(self):
+        """Text without end does not hold `unisono check`, and nothing outlives it."""
+        self.addCleanup(self.net.write_rsh)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with open(self.net.ssh, "w", encoding="utf-8") as file:
+                file.write("#!/bin/sh\nexec sleep 777\n")
+            process = self.net.start(COMMAND, "check", "--hosts", "a,b")
+            self.wait_for(lambda: [pid for pid in self.net.pids("k") if comm_of(pid) == "sleep"])
+            process.send_signal(number)
+            self.assertEqual(finish(process, 10)[0], -number)
+            self.assertEqual(self.net.left_behind(), [])
+            self.assertEqual(glob.glob(self.net.storage + "/.check_*") == [], number == signal.SIGTERM)
+        with open(self.net.ssh, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\nexec yes\n")
+        process = self.net.start(COMMAND, "check", "--hosts", "a,b")
+        code, out = finish(process, 30)
+        self.assertEqual(code, 1, out)
+        self.assertRegex(out, r"(?m)^a +unusable")
+
+    def test_blame(self):
+        """It says that b is to blame, in our words."""
+        code, out = self.run_with("blame", """
+print("unisono-ssh: host b cannot execute /bin/true: run this to mend it", flush=True)
+sys.exit(7)""")
+        self.assertEqual(code, 125, out)
+        out = " ".join(out.split())
+        self.assertIn("before every host had connected; nothing was heard of rank 0 (a)", out)
+        self.assertIn("; unisono-host on host a ended with code 7 before it had reached the controller", out)
+        self.assertNotRegex(out, "message [^;]*; host b cannot execute")
 
 
 class Anything(TakenOver):

@@ -6,6 +6,8 @@
  * A request is u8 type, u32 times, u32 size, payload: so many frames of that type. Type 0 is for
  * this program: 'q' reads nothing more from the controller, 'c' opens `times` more connections.
  * What the controller sends goes to the test as u8 type, u32 size, payload.
+ *
+ * Over ssh its order comes on standard input, as a real agent's does.
  */
 #include <arpa/inet.h>
 #include <poll.h>
@@ -59,24 +61,46 @@ static void flush(uni__secure *secure, int fd)
     uni__text_clear(&secure->out);
 }
 
+static void read_order(void)
+{
+    char line[4096];
+    while (fgets(line, sizeof line, stdin) && line[0] != '\n') {
+        char *equals = strchr(line, '=');
+        line[strcspn(line, "\n")] = '\0';
+        if (equals) {
+            *equals = '\0';
+            setenv(line, equals + 1, 1);
+        }
+    }
+}
+
+static bool find_rank(void)
+{
+    const char *ranks = getenv(UNI__RANKS_VARIABLE);
+    uni__launched launched;
+    if (ranks)
+        return sscanf(ranks, "%u:", &rank) == 1;
+    bool found = uni__launched_look(&launched);
+    rank = (uint32_t)launched.rank;
+    return found;
+}
+
 /* launchers.h has its form; the first address is enough. */
 static void look_around(void)
 {
     const char *join = getenv(UNI__JOIN_VARIABLE);
     char job[33], key[65], address[48];
     int seal = 0, port = 0;
-    uni__launched launched;
     if (!join || sscanf(join, "2:%32[0-9a-f]:%u:%d:%d:%64[0-9a-f]:%47[0-9.]", job,
                         &credentials.attempt, &seal, &port, key, address) != 6)
         end("no place to join");
-    if (!uni__launched_look(&launched) || uni__credentials_make_pair(&credentials, NULL) < 0)
+    if (!find_rank() || uni__credentials_make_pair(&credentials, NULL) < 0)
         end("no launcher");
     sodium_hex2bin(credentials.job, UNI__JOB_BYTES, job, 32, NULL, NULL, NULL);
     sodium_hex2bin(credentials.controller_key, UNI__KEY_BYTES, key, 64, NULL, NULL, NULL);
     credentials.seal = seal != 0;
     controller.sin_port = htons((uint16_t)port);
     inet_pton(AF_INET, address, &controller.sin_addr);
-    rank = (uint32_t)launched.rank;
 }
 
 static int prove(uni__secure *secure)
@@ -153,6 +177,8 @@ int main(int argc, char **argv)
     int test = socket(AF_UNIX, SOCK_STREAM, 0), no_rank = -1;
     if (argc < 2 || sodium_init() < 0)
         return 64;
+    if (argc > 2 && strcmp(argv[2], "--order") == 0)
+        read_order();
     look_around();
     snprintf(place.sun_path, sizeof place.sun_path, "%s", argv[1]);
     if (connect(test, (struct sockaddr *)&place, sizeof place) < 0)

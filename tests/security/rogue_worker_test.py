@@ -32,6 +32,18 @@ def run(storage, command, *words, seconds=40, look=None, limit="1s", workers=2):
     return text
 
 
+def side_by_side(function, items):
+    """These runs mostly wait. What they gave, in the order of the items."""
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(function, items))
+
+
+def place_for(storage, name):
+    place = os.path.join(storage, name)
+    os.mkdir(place)
+    return place
+
+
 def shell(script):
     """Rank 1 sleeps, rank 0 does this."""
     return ["sh", "-c", 'test "$UNISONO_RANK" = 1 && exec sleep 100; ' + script]
@@ -230,25 +242,23 @@ def forged(storage, *words):
 
 def test_forged_requests(storage):
     """A number that is no request names the worker that wrote it; one that says SIGTERM is that rank's word, not a signal that we got."""
-    for number in ("3", "4294967295"):
-        said = forged(storage, number)
+    *unknown, sigterm = side_by_side(lambda number: forged(place_for(storage, number), number), ("3", "4294967295", "2"))
+    for said in unknown:
         assert "rank 0" in said and "its request to stop is one that no worker makes" in said and "SIGTERM" not in said, said
-    said = forged(storage, "2")
-    assert "a rank says that it got SIGTERM" in said and "rank 0 was asked to stop (SIGTERM)" in said, said
+    assert "a rank says that it got SIGTERM" in sigterm and "rank 0 was asked to stop (SIGTERM)" in sigterm, sigterm
 
 
 def test_early_stop_that_is_not_followed(storage):
     """The group was started again and again, deaf to signals and to its time limit, because ranks of every attempt were killed for the first one's wish."""
-    assert "succeeded" in forged(storage, "1"), "programs that end by our SIGTERM have stopped"
-    said = forged(storage, "1", "deaf")
+    ended, said = side_by_side(lambda words: forged(place_for(storage, str(len(words))), *words), (["1"], ["1", "deaf"]))
+    assert "succeeded" in ended, "programs that end by our SIGTERM have stopped"
     assert "did not stop within the grace time" in said and "restart" not in said, said
 
 
 def test_a_page_of_rubbish(storage):
     """Iterations, checkpoints and times at the end of their range."""
-    for number in ("0", "1", "3"):
-        said = run(storage, ["python3", script_of(storage, FORGE), number, "all"], limit="1s", seconds=30)
-        assert said, number
+    script, numbers = script_of(storage, FORGE), ("0", "1", "3")
+    assert all(side_by_side(lambda number: run(place_for(storage, number), ["python3", script, number, "all"], limit="1s", seconds=30), numbers))
 
 
 def test_buffers_that_are_replaced(storage):
@@ -276,12 +286,14 @@ def test_files_that_are_replaced(storage):
     """A worker puts a FIFO in place of its log, or of another file of its run, and dies: the controller looked for the last lines there, deaf to all signals,
     and so did the agent that started the next attempt."""
     script = script_of(storage, REPLACE)
-    for what in ("fifo", "folder"):
-        for name in ("logs/rank_0.log", "results.jsonl", "run.json", "journal.jsonl", "progress.csv", "result.json"):
-            place = os.path.join(storage, what + name.replace("/", "_"))
-            os.mkdir(place)
-            said = run(place, ["python3", script, what, name], "--max-failures", "1", "--sink", "csv,json", limit="20s", seconds=15, workers=1)
-            assert "exited with code 3" in said, (what, name, said[-2000:])
+
+    def one(item):
+        what, name = item
+        place = place_for(storage, what + name.replace("/", "_"))
+        said = run(place, ["python3", script, what, name], "--max-failures", "1", "--sink", "csv,json", limit="20s", seconds=15, workers=1)
+        assert "exited with code 3" in said, (what, name, said[-2000:])
+    side_by_side(one, [(what, name) for what in ("fifo", "folder")
+                       for name in ("logs/rank_0.log", "results.jsonl", "run.json", "journal.jsonl", "progress.csv", "result.json")])
     # Without -q the command itself has the log open, so that the agent does not wait for a reader.
     run(storage, ["python3", script, "fifo", "logs/rank_0.log"], "--max-failures", "1", "-q", limit="20s", seconds=15, workers=1)
 
@@ -291,20 +303,18 @@ def test_requests_that_are_replaced(storage):
     program = os.path.join(os.environ["UNISONO_BUILD"], "examples", "engine", "engine_digits_mlp")
     if not os.path.exists(program):
         raise support.Skip("needs the engine")
-    for what in ("mkfifo $UNISONO_RUN_DIR/.scale", "mkdir $UNISONO_RUN_DIR/.scale", "ln -s /dev/zero $UNISONO_RUN_DIR/.scale", "echo 1e9 >$UNISONO_RUN_DIR/.scale",
-                 "head -c 9999999 /dev/zero >$UNISONO_RUN_DIR/.scale"):
-        place = os.path.join(storage, what.split()[0])
-        os.mkdir(place)
-        said = run(place, shell_all(what + "; exec %s" % program), "--workers", "1:2", "-n", "2", limit="2s", seconds=20)
+
+    def one(what):
+        said = run(place_for(storage, what.split()[0]), shell_all(what + "; exec %s" % program), "--workers", "1:2", "-n", "2", limit="2s", seconds=20)
         assert "failed" in said or "stopped" in said or "succeeded" in said, (what, said[-2000:])
         assert said.count("does not have a number") <= 2, said[-2000:]
+    side_by_side(one, ["mkfifo $UNISONO_RUN_DIR/.scale", "mkdir $UNISONO_RUN_DIR/.scale", "ln -s /dev/zero $UNISONO_RUN_DIR/.scale",
+                       "echo 1e9 >$UNISONO_RUN_DIR/.scale", "head -c 9999999 /dev/zero >$UNISONO_RUN_DIR/.scale"])
 
 
 def attacked(storage, how, *options):
     """What a run said in which rank 0 attacks what it shares with the controller (rogue_ring.c)."""
-    place = os.path.join(storage, how)
-    os.mkdir(place)
-    return run(place, [os.environ["UNISONO_TEST_RING"], how], *options, seconds=25)
+    return run(place_for(storage, how), [os.environ["UNISONO_TEST_RING"], how], *options, seconds=25)
 
 
 def test_a_reason_that_does_not_exist(storage):

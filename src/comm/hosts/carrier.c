@@ -502,6 +502,13 @@ static int look_at_greeting(greeting *it, uint64_t now, char *why)
             vtable->abort_reason(world->context, why, UNI__WHY_SIZE);
         return UNI_ECANCELED;
     }
+    for (int r = 0; r < world->size && vtable && vtable->alive; r++) {
+        char predicate[256];
+        if (r == world->rank || vtable->alive(world->context, r, predicate, sizeof predicate))
+            continue;
+        snprintf(why, UNI__WHY_SIZE, "rank %d %s", r, predicate);
+        return UNI_EWORKER;
+    }
     if (!vtable || !vtable->put || !vtable->get || now - it->begun < GREET_TELL_NS ||
         !all_have_come(it))
         return 0;

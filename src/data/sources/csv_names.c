@@ -239,10 +239,16 @@ int uni__csv_twice(const uni__csv *csv, const char *name, uni_error *err)
     while (column < csv->num_columns &&
            (strcmp(csv->columns[column].name, name) != 0 || ++seen < 2))
         column++;
+    if (csv->named)
+        return uni_error_set(
+            err, UNI_EEXISTS,
+            "column_names calls two columns of %s \"%s\", the second is column %d; "
+            "give each a name of its own",
+            path_of(csv), name, column + 1);
     return uni_error_set(err, UNI_EEXISTS,
                          "%s:1:%d: two columns are called \"%s\"; rename them as pandas does "
                          "(duplicate_names rename: %s), give names of your own (column_names), or "
-                         "say no_header where the first line is data",
+                         "say that there is no header (no_header; header=None in Python)",
                          path_of(csv), column + 1, name,
                          *name == 0 ? "\"Unnamed: 2\"" : "x, x.1 ...");
 }

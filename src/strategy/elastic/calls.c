@@ -23,9 +23,9 @@ int uni__elastic_epoch_ended(void *context, uni_model *model, uni_error *err)
     uni_strategy *strategy = context;
     uni__elastic *elastic = strategy->elastic;
     uni_value *state = NULL;
-    if (!uni__elastic_is_active(strategy) || !elastic->lines)
+    if (!uni__elastic_is_active(strategy) || !uni__elastic_has_lines(elastic))
         return 0;
-    uni__biography *mine = &uni__elastic_mine(elastic)->life;
+    uni__biography *mine = uni__elastic_life(strategy);
     uint64_t next = (uint64_t)uni_optimizer_iterations(uni_model_optimizer(model)) + 1;
     uni__elastic_catch_up(elastic, mine->marked == next ? mine->reports : -1);
     mine->reports = elastic->vtable->count_reports(elastic->context);
@@ -123,7 +123,7 @@ int uni__elastic_do(uni_strategy *strategy, uni__elastic_call call, bool cut, vo
 int uni__elastic_close(uni_strategy *strategy, uni_error *err)
 {
     uni__elastic *elastic = strategy->elastic;
-    if (!uni__elastic_is_active(strategy) || !elastic->lines)
+    if (!uni__elastic_is_active(strategy) || !uni__elastic_has_lines(elastic))
         return 0;
     for (;;) {
         int how = 0, status = elastic->vtable->end_fit(elastic->context, elastic->number, err);

@@ -12,7 +12,7 @@
 #include "tensor/shared.h"
 
 int uni__strategy_set_membership(uni_strategy *strategy, const uni__membership_vtable *vtable,
-                                 void *context, int *slots, uint32_t number, bool joins,
+                                 void *context, int *slots, uint32_t number, bool apart, bool joins,
                                  uni_error *err)
 {
     /* Communicators come and go, so they must not be the caller's. */
@@ -30,6 +30,7 @@ int uni__strategy_set_membership(uni_strategy *strategy, const uni__membership_v
                                .context = context,
                                .slots = slots,
                                .number = number,
+                               .apart = apart,
                                .joins = joins,
                                .catches_up = joins };
     strategy->elastic = elastic;
@@ -48,6 +49,7 @@ void uni__elastic_free(uni_strategy *strategy)
     uni_comm_buffer_free(elastic->lines);
     uni__elastic_let_go(&elastic->old);
     uni__elastic_forget_calls(elastic);
+    free(elastic->lives);
     free(elastic->results.bytes);
     uni_value_free(elastic->fits);
     free(elastic->made);
@@ -69,25 +71,36 @@ bool uni__elastic_is_active(const uni_strategy *strategy)
     return strategy->elastic && strategy->elastic->active;
 }
 
-void uni__elastic_begin(uni_strategy *strategy)
+bool uni__elastic_is_apart(const uni_strategy *strategy)
+{
+    return strategy->elastic && strategy->elastic->apart;
+}
+
+void uni__elastic_begin(uni_strategy *strategy, uni_model *model)
 {
     uni__elastic *elastic = strategy->elastic;
-    const uni__fused *fused = &strategy->fused;
     if (!elastic)
         return;
-    bool accumulates = uni__model_accumulation(fused->model) > 1;
-    elastic->active = !elastic->own_calls && fused->on && !accumulates;
+    bool accumulates = uni__model_accumulation(model) > 1;
+    bool later = elastic->own_calls || (elastic->apart && elastic->fit > 1);
+    bool can = elastic->apart ? uni__elastic_can_apart(model) : strategy->fused.on;
+    elastic->active = !later && can && !accumulates;
     elastic->compares = true;
-    if (elastic->fit > 1 && elastic->vtable->begin_fit)
+    if (elastic->active && elastic->fit > 1 && elastic->vtable->begin_fit)
         elastic->vtable->begin_fit(elastic->context);
     elastic->resizes = elastic->active && uni__parts_are_cut(strategy);
-    elastic->vtable->set_fixed(elastic->context, elastic->resizes     ? UNI__ELASTIC_NOT_FIXED
-                                                 : accumulates        ? UNI__ELASTIC_ACCUMULATES
-                                                 : elastic->own_calls ? UNI__ELASTIC_OWN_CALLS
-                                                                      : UNI__ELASTIC_OWN_SHARDS);
-    elastic->model = fused->model;
+    elastic->vtable->set_fixed(elastic->context, elastic->resizes ? UNI__ELASTIC_NOT_FIXED
+                                                 : accumulates    ? UNI__ELASTIC_ACCUMULATES
+                                                 : later          ? UNI__ELASTIC_NO_ENTRY
+                                                                  : UNI__ELASTIC_OWN_SHARDS);
+    elastic->model = model;
     if (elastic->active && elastic->catches_up) /* what it remembers is another's */
         elastic->vtable->set_replaceable(elastic->context, true, true, elastic->resizes);
+}
+
+bool uni__elastic_skips_check(const uni_strategy *strategy, int64_t step)
+{
+    return strategy->elastic && strategy->elastic->unchecked == (uint64_t)step;
 }
 
 bool uni__elastic_leaves(const uni_strategy *strategy)
@@ -179,17 +192,24 @@ static bool remembers(const uni__biography *rank, const uni__remembered *what)
     return false;
 }
 
+static const uni__biography *life_of(const uni__elastic *elastic, int rank)
+{
+    const uni__elastic_line *line =
+        elastic->apart ? NULL : uni__comm_buffer_peer(elastic->lines, rank);
+    return line ? &line->life : &elastic->lives[rank];
+}
+
 /* Any of the others can tell a new process what this rank's callbacks remember. */
 static bool is_known_to_all(const uni_strategy *strategy)
 {
     const uni__elastic *elastic = strategy->elastic;
-    const uni__biography *mine = &uni__elastic_mine(elastic)->life;
+    const uni__biography *mine = uni__elastic_life(strategy);
     bool known = mine->num_remembered <= UNI__MOST_REMEMBERED;
+    if (elastic->apart && mine->acts_between_batches)
+        return false; /* whether they have acted is known to this rank alone */
     for (int rank = 0; known && rank < strategy->size; rank++)
         for (size_t i = 0; known && i < mine->num_remembered; i++)
-            known =
-                remembers(&((uni__elastic_line *)uni__comm_buffer_peer(elastic->lines, rank))->life,
-                          &mine->remembered[i]);
+            known = remembers(life_of(elastic, rank), &mine->remembered[i]);
     return known;
 }
 
@@ -209,6 +229,15 @@ int uni__elastic_make_lines(uni_strategy *strategy, uni_error *err)
                           sizeof(uni__elastic_line) + elastic->num_counts * sizeof(double), err);
 }
 
+static int show_apart(uni_strategy *strategy, uni_error *err)
+{
+    UNI_TRY(uni__elastic_make_lives(strategy, err));
+    if (!strategy->elastic->compares)
+        return 0;
+    UNI_TRY(write_remembered(strategy, uni__elastic_life(strategy), err));
+    return uni__elastic_gather_lives(strategy, err);
+}
+
 int uni__elastic_show(uni_strategy *strategy, const uni__trained *trained, uni_error *err)
 {
     uni__elastic *elastic = strategy->elastic;
@@ -217,6 +246,8 @@ int uni__elastic_show(uni_strategy *strategy, const uni__trained *trained, uni_e
     elastic->begun = elastic->factored = false;
     elastic->shown = true;
     elastic->num_counts = trained->num_sums;
+    if (elastic->apart)
+        return show_apart(strategy, err);
     UNI_TRY(uni__elastic_make_lines(strategy, err));
     uni__elastic_line *mine = uni__elastic_mine(elastic);
     if (elastic->compares)
@@ -277,12 +308,13 @@ void uni__elastic_catch_up(uni__elastic *elastic, int64_t reports)
 static int follow_group(uni_strategy *strategy, uni_error *err)
 {
     uni__elastic *elastic = strategy->elastic;
-    if (elastic->lines && elastic->resizes && elastic->vtable->leaves(elastic->context)) {
+    bool has_lines = uni__elastic_has_lines(elastic);
+    if (has_lines && elastic->resizes && elastic->vtable->leaves(elastic->context)) {
         elastic->leaves = true;
         return uni_error_set(err, UNI_EPREEMPTED,
                              "this worker has left the group, as it was told to; the others go on");
     }
-    if (!elastic->lines || !elastic->vtable->has_changed(elastic->context, elastic->number))
+    if (!has_lines || !elastic->vtable->has_changed(elastic->context, elastic->number))
         return 0;
     return uni__elastic_recover(strategy, UNI_EWORKER, err);
 }
@@ -295,7 +327,7 @@ int uni__elastic_enter(void *context, double *sums, size_t count, uni_error *err
         return 0;
     uni__elastic_catch_up(elastic, -1);
     if (elastic->lines)
-        uni__elastic_mine(elastic)->life.entered =
+        uni__elastic_life(strategy)->entered =
             (uint64_t)uni_optimizer_iterations(uni_model_optimizer(elastic->model)) +
             (elastic->made ? 0 : 1);
     if (!elastic->made || elastic->num_made != count) {

@@ -1,5 +1,5 @@
 /*
- * elastic.h - ranks of one host that come and go while fit goes on.
+ * elastic.h - ranks that come and go while fit goes on.
  *
  * When a rank dies, the others keep their processes, models and readers. A new process takes the
  * dead one's rank, and all meet over a new communicator. What was under way is completed or
@@ -50,9 +50,12 @@
  * one. When they are in a later one, its earlier fits return what those of the others had returned,
  * with the model as it was then; the others wait until it has come to the fit that they are in.
  *
+ * Over several hosts no rank can read what another one has: apart.c says how a step is complete or
+ * repeated there, and gathers what ranks say of themselves.
+ *
  * What does not fit (gradient accumulation, a fit after a loop of the user's own, the first step of
- * a fit, what lies between two fits, a death while a kernel is updated by factors, several hosts)
- * fails as before, and the run restarts from its checkpoint. fit's thread.
+ * a fit, what lies between two fits, a death while a kernel is updated by factors, a second fit
+ * over several hosts) fails as before, and the run restarts from its checkpoint. fit's thread.
  */
 #ifndef UNISONO_STRATEGY_ELASTIC_H
 #define UNISONO_STRATEGY_ELASTIC_H
@@ -63,7 +66,7 @@ typedef enum uni__elastic_fixed {
     UNI__ELASTIC_NOT_FIXED,
     UNI__ELASTIC_OWN_SHARDS, /* the data is sharded by files, or by the program */
     UNI__ELASTIC_ACCUMULATES, /* gradients of several batches */
-    UNI__ELASTIC_OWN_CALLS /* collective calls before it, which a new process could not make */
+    UNI__ELASTIC_NO_ENTRY /* a new process could not come to this fit */
 } uni__elastic_fixed;
 
 /* What decides which processes are in the group: the controller of a run, or a test. */
@@ -103,15 +106,16 @@ int uni__strategy_multi_worker(uni_strategy **out, int rank, int size,
                                uni_error *err) UNI_MUST_USE;
 
 /* Makes a multi_worker strategy elastic. slots, number: of the group that its communicator is of;
- * the strategy frees the slots, also when this fails. joins: this process came later than the
+ * the strategy frees the slots, also when this fails. apart: every rank has its own weights, as
+ * over several hosts. joins: this process came later than the
  * others, which are in the first call of uni_strategy_fit. */
 int uni__strategy_set_membership(uni_strategy *strategy, const uni__membership_vtable *vtable,
-                                 void *context, int *slots, uint32_t number, bool joins,
+                                 void *context, int *slots, uint32_t number, bool apart, bool joins,
                                  uni_error *err) UNI_MUST_USE;
 
 /* A fit has begun: from now on a rank that dies is replaced, if that is possible in this fit. All
  * ranks call it, and come to the same answer. */
-void uni__elastic_begin(uni_strategy *strategy);
+void uni__elastic_begin(uni_strategy *strategy, uni_model *model);
 /* At the end of a fit without an error: all ranks leave it as one group. Until then a new rank can
  * come, which gets from the others what it has missed. */
 int uni__elastic_close(uni_strategy *strategy, uni_error *err) UNI_MUST_USE;
@@ -122,6 +126,7 @@ bool uni__elastic_leaves(const uni_strategy *strategy);
 void uni__elastic_left(uni_strategy *strategy);
 /* Between the two: whether it is possible. */
 bool uni__elastic_is_active(const uni_strategy *strategy);
+bool uni__elastic_is_apart(const uni_strategy *strategy);
 void uni__elastic_free(uni_strategy *strategy);
 
 /* Functions of the updater (nn/step.h). */
@@ -150,6 +155,9 @@ int uni__elastic_do(uni_strategy *strategy, uni__elastic_call call, bool cut, vo
                     size_t bytes, uni_error *err) UNI_MUST_USE;
 /* A check that failed because a peer died: the next call finds out, so 0. */
 int uni__elastic_forgive(const uni_strategy *strategy, int status);
+
+/* This rank took over the others' weights after that step, and they do not compare them there. */
+bool uni__elastic_skips_check(const uni_strategy *strategy, int64_t step);
 
 /* Is this a new rank that has not joined yet? It makes no collective call before it joins. */
 bool uni__elastic_joins(const uni_strategy *strategy);

@@ -39,11 +39,12 @@ static int add_fit(uni__elastic *elastic, uni_value *bytes, uni_error *err)
 int uni__elastic_keep_fit(uni_strategy *strategy, const uni_model *model, const uni_value *history,
                           uni_error *err)
 {
-    uni_value *record = uni_value_dict(), *state = NULL;
+    uni_value *state = NULL;
     void *bytes = NULL;
     size_t size = 0;
-    if (!strategy->elastic)
+    if (!strategy->elastic || strategy->elastic->apart)
         return 0;
+    uni_value *record = uni_value_dict();
     int status = uni_model_get_state(&state, model, err);
     if (status == 0)
         status = uni_dict_take(record, "model", state) |

@@ -51,6 +51,7 @@ typedef struct uni__elastic_remains {
     int rank, size;
     int *slots; /* NULL: nothing is left */
     uni_comm_buffer *lines;
+    uni__biography *lives; /* over hosts, instead of lines */
     uni__fused fused;
 } uni__elastic_remains;
 
@@ -67,6 +68,7 @@ struct uni__elastic {
     void *context;
     uint32_t number;
     int *slots; /* of the present communicator's ranks */
+    bool apart; /* ranks are on several hosts, and each has its own weights (apart.c) */
     bool resizes; /* the parts of batches can be cut for other ranks */
     bool joins; /* until it has joined */
     bool leaves; /* it was told to, and does */
@@ -85,6 +87,8 @@ struct uni__elastic {
     int64_t others; /* reports that the source had made when this rank joined */
     uni_comm_buffer *lines; /* of the present communicator; made by the first step */
     size_t num_counts; /* in a line */
+    uni__biography *lives; /* over hosts, by rank, as they were gathered last; or NULL */
+    uint64_t unchecked; /* a step that this rank took over: the others do not compare weights */
     /* The step under way, from when it is shown until it ends. */
     bool shown;
     uint64_t step;
@@ -105,7 +109,7 @@ struct uni__elastic {
 
 /* elastic.c */
 bool uni__elastic_is_loss(int status); /* a peer died, or the way to it is closed */
-uni__elastic_line *uni__elastic_mine(const uni__elastic *elastic);
+uni__elastic_line *uni__elastic_mine(const uni__elastic *elastic); /* not over hosts */
 double *uni__elastic_counts(uni__elastic_line *of);
 int uni__elastic_make_lines(uni_strategy *strategy, uni_error *err) UNI_MUST_USE;
 /* As checkpoints are packed: states of callbacks may have arrays. *out is malloc'ed. */
@@ -123,6 +127,20 @@ int uni__elastic_share_fits(uni_strategy *strategy, const int64_t *info,
 int uni__elastic_adopt_fit(const uni_strategy *strategy, uni_model *model, uni_value **history,
                            uni_error *err) UNI_MUST_USE;
 
+/* apart.c: over hosts */
+uni__biography *uni__elastic_life(const uni_strategy *strategy); /* on one host, too */
+bool uni__elastic_has_lines(const uni__elastic *elastic);
+int uni__elastic_make_lives(uni_strategy *strategy, uni_error *err) UNI_MUST_USE;
+/* All ranks tell all others what they remember. */
+int uni__elastic_gather_lives(uni_strategy *strategy, uni_error *err) UNI_MUST_USE;
+/* 3 and 4 of elastic.h, of a survivor and of a new rank. */
+int uni__elastic_settle_apart(uni_strategy *strategy, const int64_t *info, int *how,
+                              uni_error *err) UNI_MUST_USE;
+int uni__elastic_join_apart(uni_strategy *strategy, uni_model *model, const int64_t *info,
+                            uni_error *err) UNI_MUST_USE;
+/* Whether every step of this model needs gradients of all ranks. */
+bool uni__elastic_can_apart(const uni_model *model);
+
 /* position.c: where fit stands, told by the source to all others. info: as agreed (meeting.c). */
 int uni__elastic_tell(uni_strategy *strategy, const int64_t *info, bool decided,
                       uni_error *err) UNI_MUST_USE;
@@ -130,8 +148,9 @@ int uni__elastic_tell(uni_strategy *strategy, const int64_t *info, bool decided,
 int uni__elastic_hear(uni_strategy *strategy, uni_model *model, uni_error *err) UNI_MUST_USE;
 
 /* meeting.c */
-/* The line, of the communicator that failed, of the rank with that slot; NULL: it had none. */
-uni__elastic_line *uni__elastic_line_left(const uni_strategy *strategy, int64_t slot);
+/* What is known of the rank with that slot in the communicator that failed; NULL: it had none. */
+uni__biography *uni__elastic_life_left(const uni_strategy *strategy, int64_t slot);
+bool uni__elastic_is_resized(const uni_strategy *strategy); /* this rank has another part */
 void uni__elastic_let_go(uni__elastic_remains *old);
 /* Waits for the next group. *how: UNI__STEP_REPEAT, UNI__STEP_RECUT, or 0 for a step that is
  * complete. */

@@ -20,6 +20,7 @@ void uni__elastic_let_go(uni__elastic_remains *old)
     uni_comm_buffer_free(old->lines);
     uni__fused_free(&old->fused);
     uni_comm_close(old->comm);
+    free(old->lives);
     free(old->slots);
     *old = (uni__elastic_remains){ 0 };
 }
@@ -29,12 +30,12 @@ static uni__elastic_line *line_of(const uni_strategy *strategy, int old_rank)
     return uni__comm_buffer_peer(strategy->elastic->old.lines, old_rank);
 }
 
-uni__elastic_line *uni__elastic_line_left(const uni_strategy *strategy, int64_t slot)
+uni__biography *uni__elastic_life_left(const uni_strategy *strategy, int64_t slot)
 {
     const uni__elastic_remains *old = &strategy->elastic->old;
     for (int rank = 0; rank < old->size; rank++)
         if (old->slots[rank] == slot)
-            return line_of(strategy, rank);
+            return old->lives ? &old->lives[rank] : &line_of(strategy, rank)->life;
     return NULL;
 }
 
@@ -66,7 +67,7 @@ static void find_step(uni_strategy *strategy)
 static bool is_decided(const uni_strategy *strategy)
 {
     const uni__elastic *elastic = strategy->elastic;
-    bool decided = elastic->old.lines != NULL && elastic->step > 0;
+    bool decided = elastic->old.lines != NULL && elastic->step > 0; /* never over hosts */
     for (int rank = 0; decided && rank < elastic->old.size; rank++)
         decided = atomic_load_explicit(&line_of(strategy, rank)->shown, memory_order_acquire) ==
                   elastic->step;
@@ -184,6 +185,31 @@ static void enter_group(uni_strategy *strategy, uni_comm *comm, int *slots)
     strategy->elastic->slots = slots;
 }
 
+/* Nothing of the last communicator is read but what was gathered: it ends before the next one
+ * begins, so that no rank waits for this one there. */
+static int meet_again_apart(uni_strategy *strategy, uni_error *err)
+{
+    uni__elastic *elastic = strategy->elastic;
+    uni_comm *comm = NULL;
+    int *slots = NULL;
+    uni_comm_close(strategy->comm);
+    strategy->comm = NULL;
+    UNI_TRY(elastic->vtable->meet(elastic->context, elastic->number, &comm, &slots,
+                                  &elastic->number, err));
+    if (!elastic->old.slots) {
+        elastic->old = (uni__elastic_remains){ .rank = strategy->rank,
+                                               .size = strategy->size,
+                                               .slots = elastic->slots,
+                                               .lives = elastic->lives };
+    } else { /* a rank died before all was done: the first remains count */
+        free(elastic->slots);
+        free(elastic->lives);
+    }
+    elastic->lives = NULL;
+    enter_group(strategy, comm, slots);
+    return 0;
+}
+
 /* The group meets again. What the last communicator had stays until it is read. */
 static int meet_again(uni_strategy *strategy, uni_error *err)
 {
@@ -274,15 +300,15 @@ static void carry_lives(const uni_strategy *strategy, const int64_t *info)
     for (int rank = 0; rank < strategy->size; rank++) {
         const int64_t *row = &info[UNI__ELASTIC_ROW * rank];
         uni__elastic_line *to = uni__comm_buffer_peer(elastic->lines, rank);
-        const uni__elastic_line *from = uni__elastic_line_left(strategy, row[UNI__ROW_SLOT]);
+        const uni__biography *from = uni__elastic_life_left(strategy, row[UNI__ROW_SLOT]);
         if (rank == strategy->rank)
             to->life = own->life;
         else if (strategy->rank == elastic->source && row[UNI__ROW_IS_NEW])
-            to->life = from ? from->life : own->life;
+            to->life = from ? *from : own->life;
     }
 }
 
-static bool is_resized(const uni_strategy *strategy)
+bool uni__elastic_is_resized(const uni_strategy *strategy)
 {
     const uni__elastic_remains *old = &strategy->elastic->old;
     return strategy->rank != old->rank || strategy->size != old->size;
@@ -391,7 +417,7 @@ static int settle_with(uni_strategy *strategy, const int64_t *info, bool decided
     if (keeps)
         keep_pages(strategy, parts);
     bool repeats = !in_step || (!decided && !behind);
-    *how = repeats ? is_resized(strategy) ? UNI__STEP_RECUT : UNI__STEP_REPEAT : 0;
+    *how = repeats ? uni__elastic_is_resized(strategy) ? UNI__STEP_RECUT : UNI__STEP_REPEAT : 0;
     return 0;
 }
 
@@ -401,7 +427,8 @@ static int settle(uni_strategy *strategy, int *how, uni_error *err)
     bool decided = false;
     int status = agree(strategy, &info, &decided, err);
     if (status == 0)
-        status = settle_with(strategy, info, decided, how, err);
+        status = strategy->elastic->apart ? uni__elastic_settle_apart(strategy, info, how, err)
+                                          : settle_with(strategy, info, decided, how, err);
     free(info);
     return status;
 }
@@ -415,13 +442,14 @@ int uni__elastic_regroup(uni_strategy *strategy, int *how, uni_error *err)
     find_step(strategy);
     elastic->samples = strategy->fused.samples;
     for (int tries = 0; uni__elastic_is_loss(status) && tries < DEATHS_IN_A_ROW; tries++) {
-        status = meet_again(strategy, err);
+        status = elastic->apart ? meet_again_apart(strategy, err) : meet_again(strategy, err);
         if (status == 0)
             status = settle(strategy, how, err);
     }
     if (status < 0) {
         uni_error aside = { 0 };
-        (void)!move_out(strategy, &aside); /* the model outlives the pages */
+        if (!elastic->apart)
+            (void)!move_out(strategy, &aside); /* the model outlives the pages */
         return status;
     }
     uni__parts_resize(strategy);
@@ -462,9 +490,13 @@ static int join(uni_strategy *strategy, uni_model *model, uni_error *err)
     uni__elastic *elastic = strategy->elastic;
     int64_t *info = NULL;
     bool decided = false;
+    bool apart = elastic->apart;
     int status = elastic->fit_of_others ? 0 : agree(strategy, &info, &decided, err);
+    if (status == 0 && apart)
+        status = uni__elastic_join_apart(strategy, model, info, err);
     free(info);
-    UNI_TRY(status);
+    if (status < 0 || apart)
+        return status;
     if (elastic->fit < elastic->fit_of_others)
         return UNI__FIT_IS_OVER; /* the others wait in the barrier */
     UNI_TRY(uni_comm_barrier(strategy->comm, err));
@@ -495,6 +527,8 @@ static int leave(uni_strategy *strategy, uni_model *model, uni_error *err)
     strategy->fused = (uni__fused){ 0 };
     uni_comm_buffer_free(elastic->lines);
     elastic->lines = NULL;
+    free(elastic->lives);
+    elastic->lives = NULL;
     uni_comm_close(strategy->comm);
     strategy->comm = NULL;
     free(elastic->slots);

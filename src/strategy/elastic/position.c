@@ -22,11 +22,15 @@ typedef enum uni__entry {
 static entry entry_of(const uni_strategy *strategy, int64_t slot, bool decided)
 {
     const uni__elastic *elastic = strategy->elastic;
-    const uni__elastic_line *line = uni__elastic_line_left(strategy, slot);
+    const uni__biography *dead = uni__elastic_life_left(strategy, slot);
     bool in_step = elastic->place == UNI__IN_STEP;
-    if (!line)
+    if (!dead)
         return in_step ? ENTER_STEP : elastic->after ? ENTER_AFTER : ENTER_NOWHERE;
-    const uni__biography *dead = &line->life;
+    /* How far it came since the ranks told each other is not known. */
+    if (elastic->apart && !dead->acts_between_batches)
+        return elastic->after ? ENTER_AFTER : in_step ? ENTER_STEP : ENTER_NOWHERE;
+    if (elastic->apart)
+        return ENTER_NOWHERE;
     if (in_step && (decided || dead->entered == elastic->step))
         return ENTER_STEP;
     if (elastic->after && (dead->marked == elastic->step || !dead->acts_between_batches))
@@ -54,6 +58,32 @@ static int put_entries(const uni_strategy *strategy, const int64_t *info, bool d
         return uni_dict_take(message, "entries", entries);
     uni_value_free(entries);
     return status;
+}
+
+/* Over hosts no rank can read what another one wrote: how many reports the predecessor of each new
+ * rank had made at the end of the epoch. */
+static int put_marks(const uni_strategy *strategy, const int64_t *info, uni_value *message)
+{
+    uni_value *marks = uni_value_list();
+    int status = 0;
+    for (int rank = 0; rank < strategy->size; rank++) {
+        const uni__biography *dead =
+            uni__elastic_life_left(strategy, info[UNI__ELASTIC_ROW * rank + UNI__ROW_SLOT]);
+        const uni__biography *from = dead ? dead : uni__elastic_life(strategy);
+        status |= uni_list_take(marks, uni_value_int(from->reports));
+    }
+    if (status == 0)
+        return uni_dict_take(message, "marks", marks);
+    uni_value_free(marks);
+    return status;
+}
+
+static void take_mark(uni_strategy *strategy, const uni_model *model, const uni_value *message)
+{
+    const uni_value *marks = uni_dict_get(message, "marks");
+    uni__biography *mine = uni__elastic_life(strategy);
+    mine->marked = (uint64_t)uni_optimizer_iterations(uni_model_optimizer(model)) + 1;
+    mine->reports = uni_value_as_int(uni_list_get(marks, (size_t)strategy->rank), -1);
 }
 
 static int put_position(const uni_strategy *strategy, bool decided, uni_value *message,
@@ -91,6 +121,8 @@ int uni__elastic_tell(uni_strategy *strategy, const int64_t *info, bool decided,
         status = uni_dict_take(message, "seed", uni_value_int((int64_t)elastic->seed)) |
                  uni_dict_take(message, "reports",
                                uni_value_int(elastic->vtable->count_reports(elastic->context)));
+    if (status == 0 && elastic->apart)
+        status = put_marks(strategy, info, message);
     if (status == 0)
         status = put_position(strategy, decided, message, err);
     if (status == 0)
@@ -154,6 +186,8 @@ static int take_position(uni_strategy *strategy, uni_model *model, const uni_val
         elastic->num_made = size / sizeof *elastic->made;
         return uni__fit_join(model, uni_dict_get(message, "state"), err);
     }
+    if (elastic->apart)
+        take_mark(strategy, model, message);
     UNI_TRY(copy_bytes(message, "after", &elastic->after, &elastic->after_size, err));
     UNI_TRY(adopt_results(&elastic->results, message, err));
     UNI_TRY(uni__dict_decode(&after, elastic->after, elastic->after_size, err));

@@ -46,7 +46,7 @@ static void set_fixed(void *context, uni__elastic_fixed why)
     static const uint32_t words[] = { [UNI__ELASTIC_NOT_FIXED] = UNI__NOT_FIXED,
                                       [UNI__ELASTIC_OWN_SHARDS] = UNI__FIXED_BY_DATA,
                                       [UNI__ELASTIC_ACCUMULATES] = UNI__FIXED_BY_ACCUMULATION,
-                                      [UNI__ELASTIC_OWN_CALLS] = UNI__FIXED_LATER_FIT };
+                                      [UNI__ELASTIC_NO_ENTRY] = UNI__FIXED_LATER_FIT };
     uni__session_set_fixed(context, words[why]);
 }
 
@@ -91,6 +91,7 @@ int uni__open_elastic(uni_strategy **out, uni_session *session,
         }
     }
     status = uni__strategy_set_membership(*out, &members, session, slots, number,
+                                          uni__session_is_apart(session),
                                           uni__session_joins(session), err);
     if (status < 0) {
         uni_strategy_free(*out);

@@ -89,10 +89,11 @@ int host_check(const char *text);
 bool host_has_ucx(void); /* our plug-in for it can be opened here */
 
 /* host_ssh.c. order: sets the variables that come on standard input. take_ranks: false when they do
- * not make sense. ssh: the launcher, which gives its exit code. */
+ * not make sense. ssh: the launcher, which gives its exit code; place: "FIRST:ALL", the first rank
+ * of these hosts and the number of all ranks, or NULL. */
 int host_read_order(uni_error *err) UNI_MUST_USE;
 bool host_take_ranks(uni__launched *out);
-int host_ssh(const char *agent, const char *program, const char *list);
+int host_ssh(const char *agent, const char *program, const char *list, const char *place);
 
 /* host_join.c: the processes of one host find each other */
 int host_gather(host_agent *self, uni_error *err) UNI_MUST_USE;

@@ -244,8 +244,8 @@ int main(int argc, char **argv)
     static host_agent self = { .lock = PTHREAD_MUTEX_INITIALIZER,
                                .cond = PTHREAD_COND_INITIALIZER };
     uni_error err = { 0 };
-    if (argc == 4 && strcmp(argv[1], "--ssh") == 0)
-        return host_ssh(argv[0], argv[2], argv[3]);
+    if ((argc == 4 || argc == 5) && strcmp(argv[1], "--ssh") == 0)
+        return host_ssh(argv[0], argv[2], argv[3], argv[4]);
     self.by_ssh = argc == 2 && strcmp(argv[1], "--order") == 0;
     if (self.by_ssh && host_read_order(&err) < 0) {
         fprintf(stderr, "unisono-host: %s\n", err.message);

@@ -1,5 +1,5 @@
 /*
- * host_ssh.c - `unisono-host --ssh PROGRAM HOSTS`: the launcher over plain OpenSSH, beside the
+ * host_ssh.c - `unisono-host --ssh PROGRAM HOSTS [FIRST:ALL]`: the launcher over plain OpenSSH, beside the
  * controller, and `unisono-host --order`, which it starts on the hosts.
  *
  * One ssh for each host. The agent's order (where the controller listens, which ranks are its own)
@@ -8,8 +8,8 @@
  *
  *   unisono-host key ...   its announcement (group/keyring.h), if it is of the host's own rank
  *   unisono-host joined    it has reached the controller; not passed on
- *   unisono-check {...}    its answer to `unisono check`
- *   anything else          behind the host's name
+ *   unisono-check {...}    its answer to `unisono check`, if that is what it was asked
+ *   anything else          behind the host's name, as long as it is not too much
  *
  * A host that ends before it has joined fails the launch. Later the others go on without it: their
  * agents live as long as their connections to the controller. Single thread.
@@ -31,7 +31,9 @@
 
 #define ORDER_MAX 8192
 #define LINE_MAX_BYTES 4096
+#define PRINTED_MAX (256u << 10) /* bytes of a host's output that are passed on */
 #define ANNOUNCEMENT "unisono-host key" /* group/keyring.h */
+#define ANSWER "unisono-check {" /* host_check.c */
 
 /* ---- on a host ---- */
 
@@ -95,7 +97,9 @@ typedef struct connection {
     int first_rank, size;
     pid_t pid;
     int to, from;
-    bool joined;
+    /* checks: it is asked by `unisono check`. */
+    bool checks, joined, announced;
+    size_t printed;
     char line[LINE_MAX_BYTES];
     size_t used;
 } connection;
@@ -164,23 +168,36 @@ static bool is_own_announcement(const connection *self)
     return length > 0 && !self->line[length] && it.rank == (uint32_t)self->first_rank;
 }
 
+/* Its output has an end, or it would fill the controller's disk. */
+static void print_line(connection *self, const char *line)
+{
+    bool printed = self->printed <= PRINTED_MAX;
+    self->printed += strlen(self->host->name) + strlen(line) + 3;
+    if (printed)
+        printf("%s: %s\n", self->host->name,
+               self->printed <= PRINTED_MAX ? line : "its further output is not kept");
+}
+
 static void take_line(connection *self)
 {
     self->line[self->used] = '\0';
     self->used = 0;
+    bool announces = is_own_announcement(self);
+    bool answers = self->checks && strncmp(self->line, ANSWER, strlen(ANSWER)) == 0;
     if (strcmp(self->line, "unisono-host joined") == 0) {
         self->joined = true;
         return;
     }
-    bool is_answer = strncmp(self->line, "unisono-check {", strlen("unisono-check {")) == 0;
-    self->joined |= is_answer;
-    if (is_answer || is_own_announcement(self))
+    /* The controller finds an announcement anywhere in a line. */
+    if (!announces && strstr(self->line, ANNOUNCEMENT)) {
+        print_line(self, "an announcement for a rank that is not its own is not passed on");
+    } else if ((announces && !self->announced) || (answers && !self->joined)) {
+        self->announced |= announces;
+        self->joined |= answers;
         printf("%s\n", self->line);
-    else if (strstr(self->line, ANNOUNCEMENT)) /* the controller finds it anywhere in a line */
-        printf("%s: an announcement for a rank that is not its own is not passed on\n",
-               self->host->name);
-    else
-        printf("%s: %s\n", self->host->name, self->line);
+    } else {
+        print_line(self, self->line);
+    }
     fflush(stdout);
 }
 
@@ -237,7 +254,8 @@ static int follow(connection *all, int count, const char *agent)
 {
     struct pollfd *waiting = calloc((size_t)count, sizeof *waiting);
     int code = waiting ? 0 : 70;
-    for (int open = count; open > 0 && code == 0;) {
+    /* Without a reader of what hosts say there is no controller. */
+    for (int open = count; open > 0 && code == 0; code = ferror(stdout) ? 70 : code) {
         for (int i = 0; i < count; i++)
             waiting[i] = (struct pollfd){ .fd = all[i].from, .events = POLLIN };
         if (poll(waiting, (nfds_t)count, -1) < 0 && errno != EINTR)
@@ -252,14 +270,16 @@ static int follow(connection *all, int count, const char *agent)
     return code;
 }
 
-int host_ssh(const char *agent, const char *program, const char *list)
+int host_ssh(const char *agent, const char *program, const char *list, const char *place)
 {
     uni__host_slots *hosts = NULL;
     uni_error err = { 0 };
-    int count = 0, size = 0, code = 70;
+    int count = 0, size = 0, first = 0, all_ranks = 0, code = 70;
     struct sigaction action = { .sa_handler = not_for_us };
     (void)sigaction(SIGPIPE, &action, NULL); /* not SIG_IGN: that would stay with ssh */
-    if (!getenv(UNI__JOIN_VARIABLE) || uni__hosts_parse(list, &hosts, &count, &err) < 0) {
+    const char *join = getenv(UNI__JOIN_VARIABLE);
+    bool placed = !place || sscanf(place, "%d:%d", &first, &all_ranks) == 2;
+    if (!join || !placed || uni__hosts_parse(list, &hosts, &count, &err) < 0) {
         fprintf(stderr, "unisono-host: --ssh is for `unisono run` to use; %s\n", err.message);
         return 64;
     }
@@ -267,9 +287,12 @@ int host_ssh(const char *agent, const char *program, const char *list)
     char *command = quoted(agent);
     for (int i = 0; i < count; i++)
         size += hosts[i].slots;
-    bool fine = all && command;
-    for (int i = 0, rank = 0; i < count && fine; rank += hosts[i++].slots) {
-        all[i] = (connection){ .host = &hosts[i], .first_rank = rank, .size = size };
+    if (place)
+        size = all_ranks;
+    bool fine = all && command, checks = strncmp(join, "check:", strlen("check:")) == 0;
+    for (int i = 0, rank = first; i < count && fine; rank += hosts[i++].slots) {
+        all[i] =
+            (connection){ .host = &hosts[i], .first_rank = rank, .size = size, .checks = checks };
         fine = start(&all[i], program, command);
     }
     if (fine)

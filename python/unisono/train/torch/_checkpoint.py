@@ -43,21 +43,34 @@ class TorchCheckpoint(Checkpoint):
         return model
 
 
+def _opened(path: str) -> Any:
+    """The file to read, or None if it is not a regular file. One that others can write to is copied into memory: it could change after it was checked."""
+    import io
+    import stat
+
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    about = os.fstat(file.fileno())
+    if stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o022:
+        return file
+    with file:
+        return io.BytesIO(file.read()) if stat.S_ISREG(about.st_mode) else None
+
+
 def _load(torch: Any, path: str) -> Any:
     """The state_dict in a file; nothing in the file is run.
 
     torch's weights_only reads only its zip format safely: before 2.6 a file of the older formats (tar) ran code in spite of it (CVE-2025-32434), and an
-    archive of TorchScript is handed to another loader.
+    archive of TorchScript is handed to another loader. What is checked is what is read: the path may lead to another file a moment later.
     """
     import inspect
     import zipfile
 
     if "weights_only" not in inspect.signature(torch.load).parameters:
         raise ImportError("torch %s can only read weights by running what the file says; torch 1.13 or later reads them as data" % torch.__version__)
-    is_zip = False
-    if os.path.isfile(path):  # not a pipe, which would be waited for
-        with open(path, "rb") as file:
-            is_zip = file.read(4) == b"PK\x03\x04"
-    if not is_zip or any(name.rpartition("/")[2] == "constants.pkl" for name in zipfile.ZipFile(path).namelist()):
+    file = _opened(path)
+    is_zip = file is not None and file.read(4) == b"PK\x03\x04"
+    if not is_zip or any(name.rpartition("/")[2] == "constants.pkl" for name in zipfile.ZipFile(file).namelist()):
         raise ValueError("%s is not a file of torch.save (its zip format, the default since torch 1.6); others are not read, because they can run code" % _safe.text(str(path)))
-    return torch.load(path, map_location="cpu", weights_only=True)
+    with file:
+        file.seek(0)
+        return torch.load(file, map_location="cpu", weights_only=True)

@@ -18,6 +18,8 @@ def set_up(session, settings):
     if backend == "nccl":
         os.environ.setdefault("NCCL_BLOCKING_WAIT", "1")
         torch.cuda.set_device(0)  # the only one that this worker sees
+    if backend == "unisono":
+        import unisono.torch  # noqa: F401 - registers the name
     dist.init_process_group(backend=backend, init_method=method, rank=session.world_rank, world_size=session.world_size,
                             timeout=datetime.timedelta(seconds=settings.get("timeout_s", 1800)))
 
