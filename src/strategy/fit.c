@@ -156,11 +156,15 @@ static int fit_together(uni_strategy *strategy, uni_model *model, const uni_fit_
     uni__fit_halves halves;
     sources made = { 0 };
     uni_callback *own[2] = { NULL, NULL }, **callbacks = NULL;
+    uni_value *kept = NULL;
     int status;
     bool joins = uni__elastic_joins(strategy);
-    UNI_TRY_GOTO(joins ? uni__elastic_join(strategy, model, &cut.seed, err)
+    uni__elastic_count_fit(strategy);
+    UNI_TRY_GOTO(joins ? uni__elastic_join(strategy, model, &cut.seed, history, err)
                        : agree_on_seed(strategy, model, &cut, err),
                  done);
+    if (joins && status == UNI__FIT_IS_OVER)
+        return 0;
     uni__elastic_set_seed(strategy, cut.seed);
     UNI_TRY_GOTO(uni__fit_split(&cut, &halves, err), done);
     asked = &cut;
@@ -175,8 +179,12 @@ static int fit_together(uni_strategy *strategy, uni_model *model, const uni_fit_
         options.threads = uni__process_threads(strategy);
     if (!uni_strategy_info_of(strategy)->is_chief)
         options.verbose = 0;
-    status = fit_on_pages(strategy, model, &options, joins, history, err);
+    if (!history && strategy->elastic)
+        history = &kept;
+    UNI_TRY_GOTO(fit_on_pages(strategy, model, &options, joins, history, err), done);
+    status = uni__elastic_keep_fit(strategy, model, history ? *history : NULL, err);
 done:
+    uni_value_free(kept);
     free(callbacks);
     for (int i = 0; i < 2; i++) {
         uni_callback_free(own[i]);

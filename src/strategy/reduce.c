@@ -5,12 +5,13 @@
 #include <stdlib.h>
 
 #include "nn/shared.h"
-#include "strategy/internal.h"
+#include "strategy/elastic/elastic.h"
 
 int uni_strategy_reduce_numbers(uni_strategy *strategy, uni_replica_op op, double *values,
                                 size_t count, uni_error *err)
 {
     UNI_TRY(uni__check_alive(strategy, err));
+    uni__elastic_note_call(strategy);
     if (strategy->comm)
         UNI_TRY(
             uni_comm_all_reduce(strategy->comm, values, values, count, UNI_F64, UNI_COMM_SUM, err));
@@ -70,6 +71,7 @@ int uni_strategy_metric_result(double *out, uni_strategy *strategy, const uni_me
                                uni_error *err)
 {
     *out = uni_metric_result(metric);
+    uni__elastic_note_call(strategy);
     if (strategy->size == 1)
         return 0;
     UNI_TRY(uni__check_alive(strategy, err));

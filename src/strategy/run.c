@@ -11,7 +11,7 @@
 #include <unisono/experimental/coordinator.h>
 
 #include "nn/shared.h"
-#include "strategy/internal.h"
+#include "strategy/elastic/elastic.h"
 
 /* ---- one replica ---- */
 
@@ -190,6 +190,7 @@ int uni__run_replicas(uni_strategy *strategy, uni_replica_function function, voi
     if (values)
         *values = NULL;
     UNI_TRY(uni__check_alive(strategy, err));
+    uni__elastic_note_call(strategy);
     UNI_TRY(make_crew(strategy, err));
     if (batch && strategy->size > 1 && batch->global_size <= 0) {
         placed = *batch;

@@ -54,8 +54,8 @@ int uni__give_up(uni_strategy *strategy, int status, const uni_error *err)
 
 int uni__check_alive(const uni_strategy *strategy, uni_error *err)
 {
-    if (strategy->kind == UNI__STRATEGY_MULTI_WORKER && !strategy->comm &&
-        strategy->ended.code >= 0)
+    if (strategy->kind == UNI__STRATEGY_MULTI_WORKER && strategy->ended.code >= 0 &&
+        (!strategy->comm || uni__elastic_joins(strategy)))
         return uni_error_set(err, UNI_ESTATE,
                              "this worker came later than the others: it joins them in fit, and "
                              "cannot make calls with them before");

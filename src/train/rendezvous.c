@@ -378,6 +378,13 @@ void uni__session_left(uni_session *session)
     uni__session_ring_bell(session);
 }
 
+void uni__session_begin_fit(uni_session *session)
+{
+    atomic_store(&session->page->ending, 0);
+    atomic_store(&session->page->closed, 0);
+    uni__session_ring_bell(session);
+}
+
 int uni__session_end_fit(uni_session *session, uint32_t number, uni_error *err)
 {
     uni__page *page = session->page;

@@ -288,13 +288,28 @@ static bool is_ending(const uni__run *run, int rank)
     return page && atomic_load(&page->ending) == run->attempt.group;
 }
 
+/* All ranks have gone on from the fit that they had ended, to another one. */
+static bool has_begun_another(const uni__run *run)
+{
+    bool begun = !run->trainer->hosts;
+    for (int i = 0; i < run->num_workers; i++) {
+        const uni__page *page = uni__group_page(run->group, i);
+        if (!run->ranks[i].away)
+            begun &= page && atomic_load(&page->closed) != run->attempt.group;
+    }
+    return begun;
+}
+
 /* A fit ends for all ranks at once, so that none is awaited that has gone: the controller closes
  * the group when every rank is at the end of its fit, or out of it after an error. */
 void uni__replace_look_for_end(uni__run *run)
 {
     int ending = 0, left = 0, entering = -1;
-    if (run->state != UNI__RUN_RUNNING || !uni__run_is_elastic(run) || run->attempt.closed)
+    if (run->state != UNI__RUN_RUNNING || !uni__run_is_elastic(run))
         return;
+    if (run->attempt.closed && !has_begun_another(run))
+        return;
+    run->attempt.closed = false;
     for (int i = 0; i < run->num_workers; i++) {
         if (run->ranks[i].away)
             continue;

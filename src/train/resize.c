@@ -387,7 +387,9 @@ static const char *obstacle(const uni__run *run)
         [UNI__FIXED_BY_DATA] =
             "the data of this fit is sharded by the program or by files, not by the strategy",
         [UNI__FIXED_BY_ACCUMULATION] = "this fit has gradient_accumulation_steps",
-        [UNI__FIXED_LATER_FIT] = "workers can join and leave only in the first fit of a program",
+        [UNI__FIXED_LATER_FIT] =
+            "the program is not in a fit that workers could join (after a loop of "
+            "its own, or after hvd.elastic.run)",
     };
     const uni__page *page = uni__group_page(run->group, 0);
     uint32_t why = page ? atomic_load(&page->fixed) : UNI__NOT_FIXED;

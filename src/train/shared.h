@@ -74,6 +74,8 @@ UNI__SHARED void uni__session_set_fixed(uni_session *session, uint32_t why);
 UNI__SHARED bool uni__session_group_changed(const uni_session *session, uint32_t number);
 UNI__SHARED bool uni__session_leaves(const uni_session *session);
 UNI__SHARED void uni__session_left(uni_session *session);
+/* Another fit follows the one that this rank has come to the end of. */
+UNI__SHARED void uni__session_begin_fit(uni_session *session);
 /* This rank has come to the end of its fit. Waits until all others of the group with that number
  * have, or are gone for good, and no other group can follow; UNI_EWORKER: another one does. */
 UNI__SHARED int uni__session_end_fit(uni_session *session, uint32_t number,

@@ -202,7 +202,8 @@ class _World:
 
     def __init__(self, here: Any, progress: int = -1, follows: bool = False):
         self.session = session = here.session if here is not None else None
-        self.elastic = session is not None and (session.is_elastic or (_met is not None and _met[0] is session))
+        one_host = session is not None and session.secret is None
+        self.elastic = one_host and (session.is_elastic or (_met is not None and _met[0] is session))
         self.group, self.lost = 0, None  # the number of the group, and the PeerLost that ended it
         self.node = session.node_rank if session else 0
         self.whole: Any = None  # what close() closes

@@ -51,6 +51,7 @@ void uni__elastic_free(uni_strategy *strategy)
     uni__elastic_forget_calls(elastic);
     free(elastic->lives);
     free(elastic->results.bytes);
+    uni_value_free(elastic->fits);
     free(elastic->made);
     free(elastic->slots);
     free(elastic);
@@ -80,14 +81,17 @@ void uni__elastic_begin(uni_strategy *strategy, uni_model *model)
     uni__elastic *elastic = strategy->elastic;
     if (!elastic)
         return;
-    bool accumulates = uni__model_accumulation(model) > 1, later = elastic->had_fit;
+    bool accumulates = uni__model_accumulation(model) > 1;
+    bool later = elastic->own_calls || (elastic->apart && elastic->fit > 1);
     bool can = elastic->apart ? uni__elastic_can_apart(model) : strategy->fused.on;
     elastic->active = !later && can && !accumulates;
-    elastic->had_fit = elastic->compares = true;
+    elastic->compares = true;
+    if (elastic->active && elastic->fit > 1 && elastic->vtable->begin_fit)
+        elastic->vtable->begin_fit(elastic->context);
     elastic->resizes = elastic->active && uni__parts_are_cut(strategy);
     elastic->vtable->set_fixed(elastic->context, elastic->resizes ? UNI__ELASTIC_NOT_FIXED
                                                  : accumulates    ? UNI__ELASTIC_ACCUMULATES
-                                                 : later          ? UNI__ELASTIC_LATER_FIT
+                                                 : later          ? UNI__ELASTIC_NO_ENTRY
                                                                   : UNI__ELASTIC_OWN_SHARDS);
     elastic->model = model;
     if (elastic->active && elastic->catches_up) /* what it remembers is another's */
@@ -117,9 +121,13 @@ void uni__elastic_end(uni_strategy *strategy)
         elastic->vtable->set_fixed(elastic->context, UNI__ELASTIC_NOT_FIXED);
     if (!uni__elastic_is_active(strategy))
         return;
-    elastic->active = false;
+    elastic->active = elastic->shown = false;
     elastic->vtable->set_replaceable(elastic->context, false, false, false);
     uni__elastic_forget_calls(elastic);
+    /* The next fit may have more counts, and other callbacks. */
+    uni_comm_buffer_free(elastic->lines);
+    elastic->lines = NULL;
+    elastic->num_counts = 0;
 }
 
 /* As checkpoints are packed: states of callbacks may have arrays. *out is malloc'ed. */

@@ -46,12 +46,16 @@
  * an epoch the ranks compare the states of their callbacks, and a rank with a state of its own (a
  * log file of the chief) is not replaced.
  *
+ * A train function may call fit several times (fits.c). A new process meets the others in its first
+ * one. When they are in a later one, its earlier fits return what those of the others had returned,
+ * with the model as it was then; the others wait until it has come to the fit that they are in.
+ *
  * Over several hosts no rank can read what another one has: apart.c says how a step is complete or
  * repeated there, and gathers what ranks say of themselves.
  *
- * What does not fit (gradient accumulation, a second fit, the first step of a fit, what follows it,
- * a death while a kernel is updated by factors) fails as before, and the run
- * restarts from its checkpoint. fit's thread.
+ * What does not fit (gradient accumulation, a fit after a loop of the user's own, the first step of
+ * a fit, what lies between two fits, a death while a kernel is updated by factors, a second fit
+ * over several hosts) fails as before, and the run restarts from its checkpoint. fit's thread.
  */
 #ifndef UNISONO_STRATEGY_ELASTIC_H
 #define UNISONO_STRATEGY_ELASTIC_H
@@ -62,7 +66,7 @@ typedef enum uni__elastic_fixed {
     UNI__ELASTIC_NOT_FIXED,
     UNI__ELASTIC_OWN_SHARDS, /* the data is sharded by files, or by the program */
     UNI__ELASTIC_ACCUMULATES, /* gradients of several batches */
-    UNI__ELASTIC_LATER_FIT /* a new process could only join the first one */
+    UNI__ELASTIC_NO_ENTRY /* a new process could not come to this fit */
 } uni__elastic_fixed;
 
 /* What decides which processes are in the group: the controller of a run, or a test. */
@@ -78,6 +82,8 @@ typedef struct uni__membership_vtable {
     bool (*leaves)(void *context);
     /* This process has left: it does not touch the group's memory any more. */
     void (*left)(void *context);
+    /* Optional. Another fit follows the one whose end all have come to. */
+    void (*begin_fit)(void *context);
     /* Waits until all ranks of the group of this number end their fits, after which no other group
      * follows. A loss: one does, and this process is in it. */
     int (*end_fit)(void *context, uint32_t number, uni_error *err);
@@ -155,10 +161,19 @@ bool uni__elastic_skips_check(const uni_strategy *strategy, int64_t step);
 
 /* Is this a new rank that has not joined yet? It makes no collective call before it joins. */
 bool uni__elastic_joins(const uni_strategy *strategy);
+/* This rank calls fit; all ranks do it equally often. */
+void uni__elastic_count_fit(uni_strategy *strategy);
+/* It has ended well: what a new process needs of it. */
+int uni__elastic_keep_fit(uni_strategy *strategy, const uni_model *model, const uni_value *history,
+                          uni_error *err) UNI_MUST_USE;
+/* A collective call between fits: a new process cannot make it. */
+void uni__elastic_note_call(uni_strategy *strategy);
 /* The seed of fit, for ranks that join later. */
 void uni__elastic_set_seed(uni_strategy *strategy, uint64_t seed);
-/* A new rank: gets weights, and where fit stands, from the others. */
-int uni__elastic_join(uni_strategy *strategy, uni_model *model, uint64_t *seed,
+/* A new rank: gets weights, and where fit stands, from the others. Or UNI__FIT_IS_OVER: they are in
+ * a later one; model and *history (NULL: not wanted) are as after this one. */
+enum { UNI__FIT_IS_OVER = 1 };
+int uni__elastic_join(uni_strategy *strategy, uni_model *model, uint64_t *seed, uni_value **history,
                       uni_error *err) UNI_MUST_USE;
 
 #endif

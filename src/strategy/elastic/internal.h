@@ -74,7 +74,10 @@ struct uni__elastic {
     bool leaves; /* it was told to, and does */
     bool catches_up; /* until it has come to where the others are */
     bool active; /* in a fit whose steps can be recovered */
-    bool had_fit; /* a new rank can only join the first one */
+    bool own_calls; /* collective calls outside of fits */
+    int fit; /* how many fits this rank has begun */
+    int fit_of_others; /* of a new rank that has met them, and not joined yet; 0: it has not */
+    uni_value *fits; /* those that have ended, each as bytes (fits.c) */
     bool compares; /* the callbacks' states, in the next step */
     bool moves; /* the weights are in the new pages, or on their way there */
     bool moved_out; /* they have left the old pages, in a meeting that failed */
@@ -117,6 +120,13 @@ void uni__elastic_catch_up(uni__elastic *elastic, int64_t reports);
 
 /* calls.c */
 void uni__elastic_forget_calls(uni__elastic *elastic);
+
+/* fits.c: the fits that have ended, told by the source to those that are new. In every meeting. */
+int uni__elastic_share_fits(uni_strategy *strategy, const int64_t *info,
+                            uni_error *err) UNI_MUST_USE;
+/* A new rank: the present fit ended with this model and history. */
+int uni__elastic_adopt_fit(const uni_strategy *strategy, uni_model *model, uni_value **history,
+                           uni_error *err) UNI_MUST_USE;
 
 /* apart.c: over hosts */
 uni__biography *uni__elastic_life(const uni_strategy *strategy); /* on one host, too */

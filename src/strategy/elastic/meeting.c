@@ -288,7 +288,7 @@ static int agree(uni_strategy *strategy, int64_t **out, bool *decided, uni_error
     *decided = words[0] != 0;
     elastic->num_counts = (size_t)words[1];
     memcpy(&elastic->samples, &words[2], sizeof elastic->samples);
-    return 0;
+    return uni__elastic_share_fits(strategy, info, err);
 }
 
 /* What is known of this rank; at the source, of those that died, too. A rank that is new without a
@@ -487,15 +487,18 @@ void uni__elastic_set_seed(uni_strategy *strategy, uint64_t seed)
 
 static int join(uni_strategy *strategy, uni_model *model, uni_error *err)
 {
+    uni__elastic *elastic = strategy->elastic;
     int64_t *info = NULL;
     bool decided = false;
-    int status = agree(strategy, &info, &decided, err);
-    bool apart = strategy->elastic->apart;
+    bool apart = elastic->apart;
+    int status = elastic->fit_of_others ? 0 : agree(strategy, &info, &decided, err);
     if (status == 0 && apart)
         status = uni__elastic_join_apart(strategy, model, info, err);
     free(info);
     if (status < 0 || apart)
         return status;
+    if (elastic->fit < elastic->fit_of_others)
+        return UNI__FIT_IS_OVER; /* the others wait in the barrier */
     UNI_TRY(uni_comm_barrier(strategy->comm, err));
     UNI_TRY(uni__fused_move(strategy, model, strategy->elastic->source, err));
     strategy->fused.samples = strategy->elastic->samples;
@@ -530,12 +533,16 @@ static int leave(uni_strategy *strategy, uni_model *model, uni_error *err)
     strategy->comm = NULL;
     free(elastic->slots);
     elastic->slots = NULL;
+    elastic->fit_of_others = 0;
     return meet_first(strategy, err);
 }
 
-int uni__elastic_join(uni_strategy *strategy, uni_model *model, uint64_t *seed, uni_error *err)
+int uni__elastic_join(uni_strategy *strategy, uni_model *model, uint64_t *seed, uni_value **history,
+                      uni_error *err)
 {
-    int status = meet_first(strategy, err); /* the others do not wait for what it did before */
+    uni__elastic *elastic = strategy->elastic;
+    /* The others do not wait for what it did before its first fit. */
+    int status = elastic->fit_of_others ? 0 : meet_first(strategy, err);
     if (status == 0)
         status = join(strategy, model, err);
     for (int tries = 0; uni__elastic_is_loss(status) && tries < DEATHS_IN_A_ROW; tries++) {
@@ -544,7 +551,12 @@ int uni__elastic_join(uni_strategy *strategy, uni_model *model, uint64_t *seed, 
             status = join(strategy, model, err);
     }
     UNI_TRY(status);
-    *seed = strategy->elastic->seed;
-    strategy->elastic->joins = false;
+    if (status == UNI__FIT_IS_OVER) {
+        UNI_TRY(uni__elastic_adopt_fit(strategy, model, history, err));
+        return UNI__FIT_IS_OVER;
+    }
+    *seed = elastic->seed;
+    elastic->joins = false;
+    elastic->fit_of_others = 0;
     return 0;
 }

@@ -26,6 +26,11 @@ static void left(void *context)
     uni__session_left(context);
 }
 
+static void begin_fit(void *context)
+{
+    uni__session_begin_fit(context);
+}
+
 static int end_fit(void *context, uint32_t number, uni_error *err)
 {
     return uni__session_end_fit(context, number, err);
@@ -41,7 +46,7 @@ static void set_fixed(void *context, uni__elastic_fixed why)
     static const uint32_t words[] = { [UNI__ELASTIC_NOT_FIXED] = UNI__NOT_FIXED,
                                       [UNI__ELASTIC_OWN_SHARDS] = UNI__FIXED_BY_DATA,
                                       [UNI__ELASTIC_ACCUMULATES] = UNI__FIXED_BY_ACCUMULATION,
-                                      [UNI__ELASTIC_LATER_FIT] = UNI__FIXED_LATER_FIT };
+                                      [UNI__ELASTIC_NO_ENTRY] = UNI__FIXED_LATER_FIT };
     uni__session_set_fixed(context, words[why]);
 }
 
@@ -63,6 +68,7 @@ int uni__open_elastic(uni_strategy **out, uni_session *session,
                                                     .has_changed = has_changed,
                                                     .leaves = leaves,
                                                     .left = left,
+                                                    .begin_fit = begin_fit,
                                                     .end_fit = end_fit,
                                                     .set_replaceable = set_replaceable,
                                                     .set_fixed = set_fixed,
