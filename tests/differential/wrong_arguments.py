@@ -54,13 +54,13 @@ def of_layer(keras, name, layer):
     return out.shape if drawn or name == "Dropout" else out
 
 
-def of_fit(keras, dense=None, optimizer=None, callbacks=(), batch_size=1):
+def of_fit(keras, dense=None, optimizer=None, callbacks=(), epochs=5, batch_size=3):
     """Steps large enough that the loss also rises, and gradients of many sizes: otherwise patience=0 or beta_2=0 would change nothing."""
     optimizer = optimizer or keras.optimizers.SGD(0.3)
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, kernel_initializer="ones", **(dense or {}))])
     model.compile(optimizer, "mse", metrics=["mae"])
     y = np.ones((3, 1), "float32")
-    history = model.fit(X[:, 0, 0], y, epochs=5, batch_size=batch_size, shuffle=False, verbose=0, callbacks=list(callbacks), validation_data=(X[:, 0, 0], y))
+    history = model.fit(X[:, 0, 0], y, epochs=epochs, batch_size=batch_size, shuffle=False, verbose=0, callbacks=list(callbacks), validation_data=(X[:, 0, 0], y))
     return history.history["loss"] + [np.asarray(model.get_weights()[0]).reshape(-1).tolist()]
 
 
@@ -85,7 +85,7 @@ def use(keras, kind, name, made):
         return [float(made(step)) for step in (0, 1, 3, 9)]
     if kind == "initializers":
         return of_initializer(keras, made)
-    return of_fit(keras, **{"optimizers": dict(optimizer=made), "regularizers": dict(dense=dict(kernel_regularizer=made)),
+    return of_fit(keras, **{"optimizers": dict(optimizer=made, epochs=3, batch_size=1), "regularizers": dict(dense=dict(kernel_regularizer=made)),
                             "callbacks": dict(callbacks=[made])}[kind])
 
 
