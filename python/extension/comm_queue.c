@@ -6,9 +6,9 @@
  * takes over when nothing has driven for a millisecond. So a program that waits at once (most do)
  * pays for no second thread, and one that computes first finds its call done.
  *
- * The lock `turn` protects the communicator and the lists. Whoever holds it drives in slices of
- * half a millisecond and gives it up when another thread wants it: what that thread starts may be
- * what a peer waits for. Nobody takes `turn` while holding the GIL.
+ * The lock `turn` protects the communicator and the lists. The thread that holds it drives in
+ * slices of half a millisecond and gives it up when another thread wants it: what that thread
+ * starts may be what a peer waits for. No thread takes `turn` while it holds the GIL.
  *
  * Addresses come from Python as numbers (tensor.data_ptr()): bfloat16 has no buffer protocol. Each
  * call keeps its tensors alive until it has ended, even if the program has dropped it.
@@ -37,7 +37,7 @@ typedef struct queue_object {
     PyObject_HEAD comm_object *owner;
     pthread_mutex_t turn;
     pthread_cond_t woken; /* the queue's thread: there is something to drive */
-    pthread_cond_t finished; /* a call that somebody wants to hear of has ended */
+    pthread_cond_t finished; /* a call that take() returns has ended */
     pthread_t thread;
     _Atomic int wanted; /* threads that wait for the turn */
     _Atomic uint64_t driven_ns; /* when a thread last drove */

@@ -61,7 +61,7 @@ class Group(unittest.TestCase):
         for size in (1, 2, 4):
             self.fine(size, "what_gloo_lacks")
 
-    def test_operations_that_nobody_waits_for(self):
+    def test_operations_that_are_not_waited_for(self):
         self.fine(2, "waiting")
         self.fine(3, "waiting")
 
@@ -167,7 +167,7 @@ class Launchers(unittest.TestCase):
             import torch
             import torch.distributed as dist
 
-            import unisono.torch  # noqa: F401
+            import unisono.torch
             sums = []
             for _ in range(2):
                 group = dist.new_group(backend="unisono")

@@ -5,7 +5,7 @@
     dist.init_process_group("unisono")
 
 Everything that builds on torch.distributed works unchanged: DistributedDataParallel, FSDP, samplers, barriers, groups. Ranks of one machine meet in shared
-memory, whoever started them (`unisono run`, TorchTrainer, torchrun, a script that sets RANK and MASTER_ADDR). Ranks of several machines need `unisono run`
+memory, however they were started (`unisono run`, TorchTrainer, torchrun, a script that sets RANK and MASTER_ADDR). Ranks of several machines need `unisono run`
 or a trainer, which bring them together. docs/torch.md has what is supported and how fast it is.
 """
 

@@ -109,7 +109,7 @@ def _end_all() -> None:
 
 
 def _end(group: ProcessGroupUnisono | None) -> None:
-    """The session ends before a group that nobody has destroyed."""
+    """The session ends before a group that was not destroyed."""
     if group is not None:
         group.shutdown()
 
@@ -134,7 +134,7 @@ class ProcessGroupUnisono(dist.ProcessGroup):
 
     # ---- what torch asks a group ----
 
-    def getBackendName(self) -> str:  # noqa: N802 - torch's name
+    def getBackendName(self) -> str:
         return "unisono"
 
     def name(self) -> str:
@@ -155,13 +155,13 @@ class ProcessGroupUnisono(dist.ProcessGroup):
     def _set_group_desc(self, text: str) -> None:
         self._group_desc = text
 
-    def getGroupName(self) -> str:  # noqa: N802
+    def getGroupName(self) -> str:
         return self._group_name
 
-    def getGroupDesc(self) -> str:  # noqa: N802
+    def getGroupDesc(self) -> str:
         return self._group_desc
 
-    setGroupName, setGroupDesc = _set_group_name, _set_group_desc  # noqa: N815
+    setGroupName, setGroupDesc = _set_group_name, _set_group_desc
     group_name = property(getGroupName)
     group_desc = property(getGroupDesc)
 
