@@ -16,6 +16,7 @@
 
 #include "base/shared.h"
 #include "comm/shared.h"
+#include "train/shared.h"
 #include "comm.h"
 
 PyObject *comm_say(PyObject *object, int code, const char *message)
