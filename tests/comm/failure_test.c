@@ -396,7 +396,8 @@ static const char *wrong_arguments(rank *me)
 {
     uni_error bad = { 0 };
     float data[8] = { 0 };
-    CHECK(uni_comm_all_reduce(me->comm, data, data, 8, UNI_BF16, UNI_COMM_SUM, &bad) == UNI_EDTYPE);
+    CHECK(uni_comm_all_reduce(me->comm, data, data, 8, UNI_U32, UNI_COMM_SUM, &bad) == UNI_EDTYPE);
+    CHECK(uni_comm_all_reduce(me->comm, data, data, 8, UNI_F32, UNI_COMM_AND, &bad) == UNI_EDTYPE);
     CHECK(uni_comm_all_reduce(me->comm, data, data, 2, UNI_I32, UNI_COMM_MEAN, &bad) == UNI_EDTYPE);
     CHECK(uni_comm_all_reduce(me->comm, NULL, data, 8, UNI_F32, UNI_COMM_SUM, &bad) == UNI_EINVAL);
     CHECK(uni_comm_all_reduce(me->comm, data, data, 8, UNI_F32, (uni_comm_op)9, &bad) ==
