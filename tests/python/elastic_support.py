@@ -77,6 +77,16 @@ def run(script, *options, disturb=None, seed=0, env=None, timeout=150):
         return Ended("elastic", process.returncode, output, said, results)
 
 
+def epochs(folder):
+    """How many epochs the reports tell of so far. A rank that is killed when its function has ended is another matter: the group restarts."""
+    path = os.path.join(os.path.dirname(folder), "results", "elastic", "run_001", "results.jsonl")
+    if not os.path.exists(path):
+        return 0
+    with open(path, encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file if line.endswith("\n")]
+    return max((line["metrics"].get("epoch", 0) for line in lines if "metrics" in line), default=0)
+
+
 def kill(pid, how=signal.SIGKILL):
     try:
         os.kill(pid, how)

@@ -131,6 +131,8 @@ class Elastic(unittest.TestCase):
 
                 def disturb(chance, alive, folder):
                     time.sleep(chance.uniform(0.05, 0.7))
+                    if elastic_support.epochs(folder) >= EPOCHS - 1:
+                        return False
                     if len(alive) < 3:
                         return True  # never the last one that trains
                     elastic_support.kill(chance.choice(alive))
@@ -147,6 +149,8 @@ class Elastic(unittest.TestCase):
 
                 def disturb(chance, alive, folder):
                     time.sleep(chance.uniform(0.1, 0.6))
+                    if elastic_support.epochs(folder) >= EPOCHS - 1:
+                        return False
                     if chance.random() < 0.5:
                         elastic_support.scale(folder, chance.randint(2, 4))
                     elif len(alive) >= 3:

@@ -122,13 +122,16 @@ class ObjectState(State):
             setattr(self, name, copy.deepcopy(value))
 
     def save(self) -> None:
+        """Keeps what restore() brings back."""
         self._saved_state = {name: copy.deepcopy(getattr(self, name)) for name in self._saved_state}
         self._note_saved()
 
     def restore(self) -> None:
+        """Goes back to what was saved last."""
         self._set_attributes()
 
     def sync(self) -> None:
+        """Makes the state of all ranks that of rank 0, and saves it."""
         if self._saved_state:
             self._saved_state = self._bcast_object(self._saved_state)
             self._set_attributes()

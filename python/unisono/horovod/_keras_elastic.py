@@ -30,9 +30,11 @@ class _Variables:
         self.save()
 
     def save(self) -> None:
+        """Keeps what restore() brings back."""
         self.saved = [(variable, _value(variable)) for variable in self.give()]
 
     def restore(self) -> None:
+        """Goes back to what was saved last."""
         for variable, value in self.saved:
             variable.assign(value)
 
@@ -69,14 +71,17 @@ class TensorFlowKerasState(ObjectState):
         super().__init__(bcast_object=_core.broadcast_object, get_rank=_core.rank, **kwargs)
 
     def save(self) -> None:
+        """Keeps what restore() brings back."""
         self._held.save()
         super().save()
 
     def restore(self) -> None:
+        """Goes back to what was saved last."""
         self._held.restore()
         super().restore()
 
     def sync(self) -> None:
+        """Makes the state of all ranks that of rank 0, and saves it."""
         self._held.sync()
         super().sync()
 
@@ -94,14 +99,17 @@ class TensorFlowState(ObjectState):
         super().__init__(bcast_object=_core.broadcast_object, get_rank=_core.rank, **kwargs)
 
     def save(self) -> None:
+        """Keeps what restore() brings back."""
         self._held.save()
         super().save()
 
     def restore(self) -> None:
+        """Goes back to what was saved last."""
         self._held.restore()
         super().restore()
 
     def sync(self) -> None:
+        """Makes the state of all ranks that of rank 0, and saves it."""
         self._held.sync()
         super().sync()
 

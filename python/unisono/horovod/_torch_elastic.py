@@ -71,9 +71,11 @@ class _Handler:
         self.save()
 
     def save(self) -> None:
+        """Keeps what restore() brings back."""
         self.saved = copy.deepcopy(self.value.state_dict())
 
     def restore(self) -> None:
+        """Goes back to what was saved last."""
         self.value.load_state_dict(copy.deepcopy(self.saved))
 
     def sync(self) -> None:
@@ -98,13 +100,16 @@ class _Model(_Handler):
     saved: Any = None
 
     def save(self) -> None:
+        """Keeps what restore() brings back."""
         old = self.saved or {}
         self.saved = {name: _copied(old.get(name), value) for name, value in self.value.state_dict().items()}
 
     def restore(self) -> None:
+        """Goes back to what was saved last."""
         self.value.load_state_dict(self.saved)
 
     def sync(self) -> None:
+        """Makes the state of all ranks that of rank 0, and saves it."""
         from unisono.horovod.torch import broadcast_parameters
 
         broadcast_parameters(self.value.state_dict(), root_rank=0)
@@ -112,6 +117,7 @@ class _Model(_Handler):
 
 class _Sampler(_Handler):
     def reset(self) -> None:
+        """Fits the state to a group of another size."""
         self.value.reset()
 
 
@@ -140,21 +146,25 @@ class TorchState(ObjectState):
         super().__setattr__(name, value)
 
     def save(self) -> None:
+        """Keeps what restore() brings back."""
         for handler in self._handlers.values():
             handler.save()
         super().save()
 
     def restore(self) -> None:
+        """Goes back to what was saved last."""
         for handler in self._handlers.values():
             handler.restore()
         super().restore()
 
     def sync(self) -> None:
+        """Makes the state of all ranks that of rank 0, and saves it."""
         for handler in self._handlers.values():
             handler.sync()
         super().sync()
 
     def reset(self) -> None:
+        """Fits the state to a group of another size."""
         for handler in self._handlers.values():
             handler.reset()
 

@@ -135,15 +135,19 @@ class ProcessGroupUnisono(dist.ProcessGroup):
     # ---- what torch asks a group ----
 
     def getBackendName(self) -> str:
+        """"unisono", for C++ code."""
         return "unisono"
 
     def name(self) -> str:
+        """"unisono"."""
         return "unisono"
 
     def rank(self) -> int:
+        """This process's rank in the group."""
         return self._here
 
     def size(self) -> int:
+        """The number of ranks."""
         return self._all
 
     # torch keeps names in backends that are registered below a group; this group is its own backend.
@@ -156,9 +160,11 @@ class ProcessGroupUnisono(dist.ProcessGroup):
         self._group_desc = text
 
     def getGroupName(self) -> str:
+        """As group_name, for C++ code."""
         return self._group_name
 
     def getGroupDesc(self) -> str:
+        """As group_desc, for C++ code."""
         return self._group_desc
 
     setGroupName, setGroupDesc = _set_group_name, _set_group_desc
@@ -174,6 +180,7 @@ class ProcessGroupUnisono(dist.ProcessGroup):
     supports_coalescing = supports_splitting = supports_shrinking = supports_window = False
 
     def supports_tensor_alloc(self, device: Any = None) -> bool:
+        """Tensors are allocated by torch."""
         return False
 
     def _set_sequence_number_for_group(self) -> None:
@@ -183,6 +190,7 @@ class ProcessGroupUnisono(dist.ProcessGroup):
         return self._sequence
 
     def set_timeout(self, timeout: timedelta) -> None:
+        """Refused: it is set when the group is made."""
         raise NotImplementedError("the timeout of a unisono group is set when it is made: dist.init_process_group(timeout=...)")
 
     def shutdown(self) -> None:
@@ -211,17 +219,20 @@ class ProcessGroupUnisono(dist.ProcessGroup):
     # ---- reductions ----
 
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> _Work:
+        """all_reduce."""
         part = _Part(_single(tensors, "all_reduce"), "all_reduce", True)
         op = _op_of(opts.reduceOp if opts is not None else "SUM", tensors[0])
         return self._one(ALL_REDUCE, part, part, part.count, op, 0, opts, list(tensors), _copies((part,)))
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> _Work:
+        """all_reduce of each tensor."""
         parts = [_Part(tensor, "all_reduce_coalesced", True) for tensor in tensors]
         ops = [_op_of(opts.reduceOp if opts is not None else "SUM", tensor) for tensor in tensors]
         calls = [self._start(ALL_REDUCE, part.address, part.address, part.count, part.dtype, op, 0, False, part.used) for part, op in zip(parts, ops)]
         return hand_out(self._queue, calls, list(tensors), _copies(parts))
 
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> _Work:
+        """reduce: the result is on the root."""
         part = _Part(_single(tensors, "reduce"), "reduce", True)
         root = opts.rootRank
         return self._one(REDUCE, part, part if root == self._here else None, part.count, _op_of(opts.reduceOp, tensors[0]), root, opts, list(tensors),
@@ -231,12 +242,15 @@ class ProcessGroupUnisono(dist.ProcessGroup):
         return self._scatter_sums([output], [source], opts, output)
 
     def reduce_scatter_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> _Work:
+        """reduce_scatter_tensor."""
         return self._scatter_sums([output], [source], opts, output)
 
     def reduce_scatter_tensor_coalesced(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None) -> _Work:
+        """reduce_scatter_tensor of each pair."""
         return self._scatter_sums(outputs, inputs, opts, list(outputs))
 
     def reduce_scatter(self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any = None) -> _Work:
+        """reduce_scatter of a list of tensors."""
         target = _single(outputs, "reduce_scatter")
         for each in inputs[0]:
             _check(each, "reduce_scatter")
@@ -258,6 +272,7 @@ class ProcessGroupUnisono(dist.ProcessGroup):
     # ---- what only moves data ----
 
     def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any) -> _Work:
+        """broadcast from the root."""
         part = _Part(_single(tensors, "broadcast"), "broadcast")
         return self._one(BROADCAST, part, part, part.count, 0, opts.rootRank, opts, list(tensors), _copies((part,)) if opts.rootRank != self._here else None)
 
@@ -265,12 +280,15 @@ class ProcessGroupUnisono(dist.ProcessGroup):
         return self._gather_all([output], [source], output)
 
     def all_gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> _Work:
+        """all_gather_into_tensor."""
         return self._gather_all([output], [source], output)
 
     def allgather_into_tensor_coalesced(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None) -> _Work:
+        """all_gather_into_tensor of each pair."""
         return self._gather_all(outputs, inputs, list(outputs))
 
     def allgather(self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None) -> _Work:
+        """all_gather into a list of tensors."""
         _single(inputs, "all_gather")
         return self._gather_lists([outputs[0]], inputs, list(outputs), "all_gather")
 
@@ -337,6 +355,7 @@ class ProcessGroupUnisono(dist.ProcessGroup):
         return self._one(BROADCAST, part, part, part.count, 0, opts.rootRank, opts, list(outputs), finish)
 
     def barrier(self, opts: Any = None) -> _Work:
+        """Waits for all ranks."""
         call = self._start(BARRIER, 0, 0, 0, _U8, 0, 0, getattr(opts, "asyncOp", True) is False, None)
         return hand_out(self._queue, (call,), [])
 
@@ -348,6 +367,7 @@ class ProcessGroupUnisono(dist.ProcessGroup):
     # ---- blocks for each rank ----
 
     def alltoall_base(self, output: torch.Tensor, source: torch.Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None) -> _Work:
+        """all_to_all_single."""
         rows_out, rows_in = self._rows(output, output_splits, "output"), self._rows(source, input_splits, "input")
         outputs, inputs = list(output.split(rows_out)) if output.dim() else [output], list(source.split(rows_in)) if source.dim() else [source]
         if not output_splits and not input_splits:
@@ -361,6 +381,7 @@ class ProcessGroupUnisono(dist.ProcessGroup):
     all_to_all_single = alltoall_base
 
     def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None) -> _Work:
+        """all_to_all of a list of tensors."""
         self._expect(len(outputs), "all_to_all", "outputs")
         self._expect(len(inputs), "all_to_all", "inputs")
         return self._exchange(outputs, inputs, list(outputs))
@@ -409,17 +430,20 @@ class ProcessGroupUnisono(dist.ProcessGroup):
     # ---- messages ----
 
     def send(self, tensors: Sequence[torch.Tensor], to: int, tag: int = 0) -> _Work:
+        """send and isend."""
         part = _Part(_single(tensors, "send"), "send")
         self._no_tag(tag)
         return hand_out(self._queue, (self._start(SEND, part.address, 0, part.count, part.dtype, 0, to, False, part.used),), list(tensors))
 
     def recv(self, tensors: Sequence[torch.Tensor], source: int, tag: int = 0) -> _Work:
+        """recv and irecv."""
         part = _Part(_single(tensors, "recv"), "recv")
         self._no_tag(tag)
         call = self._start(RECV, 0, part.address, part.count, part.dtype, 0, source, False, part.used)
         return hand_out(self._queue, (call,), list(tensors), _copies((part,)))
 
     def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int = 0) -> _Work:
+        """Refused: the source must be named."""
         raise NotImplementedError("unisono's groups receive from a rank that is named: dist.recv(tensor, src=...); the backend gloo receives from any")
 
     def _no_tag(self, tag: int) -> None:
