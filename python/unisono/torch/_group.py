@@ -117,19 +117,21 @@ def _end(group: ProcessGroupUnisono | None) -> None:
 class ProcessGroupUnisono(dist.ProcessGroup):
     """A group of ranks. Made by dist.init_process_group("unisono") and dist.new_group(backend="unisono")."""
 
+    _ended = True  # until it has been opened
+
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta):
         super().__init__(rank, size)
         self._here, self._all = rank, size
         self._comm, self._session = open_comm(store, rank, size, timeout)
         self._queue = self._comm.queue()
-        self._sequence = 0
+        self._sequence, self._ended = 0, False
         _open.add(self)
         if self._session is not None:
             mine = weakref.ref(self)
             self._session.at_end.append(lambda: _end(mine()))
 
     def __del__(self) -> None:
-        if hasattr(self, "_sequence"):
+        if not self._ended:
             self.shutdown()
 
     # ---- what torch asks a group ----
@@ -195,6 +197,9 @@ class ProcessGroupUnisono(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """Leaves the group; operations under way fail."""
+        if self._ended:
+            return
+        self._ended = True
         close(self._queue)
         self._comm.close()
         give_back(self._session)
