@@ -59,7 +59,28 @@ def _build(optimizer: Any, model: Any) -> None:
         optimizer._create_all_weights(model.trainable_variables)
 
 
-class TensorFlowKerasState(ObjectState):
+class _HoldingState(ObjectState):
+    """Variables of TensorFlow (`_held`) beside the objects."""
+
+    _held: _Variables
+
+    def save(self) -> None:
+        """Keeps what restore() brings back."""
+        self._held.save()
+        super().save()
+
+    def restore(self) -> None:
+        """Goes back to what was saved last."""
+        self._held.restore()
+        super().restore()
+
+    def sync(self) -> None:
+        """Makes the state of all ranks that of rank 0, and saves it."""
+        self._held.sync()
+        super().sync()
+
+
+class TensorFlowKerasState(_HoldingState):
     """A Keras model with its optimizer, and other objects, which become attributes."""
 
     def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any):
@@ -70,23 +91,8 @@ class TensorFlowKerasState(ObjectState):
         self._held = _Variables(lambda: _all(self.model) + _all(self.optimizer), lambda: list(self.model.weights) + _all(self.optimizer))
         super().__init__(bcast_object=_core.broadcast_object, get_rank=_core.rank, **kwargs)
 
-    def save(self) -> None:
-        """Keeps what restore() brings back."""
-        self._held.save()
-        super().save()
 
-    def restore(self) -> None:
-        """Goes back to what was saved last."""
-        self._held.restore()
-        super().restore()
-
-    def sync(self) -> None:
-        """Makes the state of all ranks that of rank 0, and saves it."""
-        self._held.sync()
-        super().sync()
-
-
-class TensorFlowState(ObjectState):
+class TensorFlowState(_HoldingState):
     """TensorFlow variables, and other objects, which become attributes."""
 
     def __init__(self, variables: Any = None, session: Any = None, **kwargs: Any):
@@ -97,21 +103,6 @@ class TensorFlowState(ObjectState):
         self.variables = list(variables)
         self._held = _Variables(lambda: self.variables)
         super().__init__(bcast_object=_core.broadcast_object, get_rank=_core.rank, **kwargs)
-
-    def save(self) -> None:
-        """Keeps what restore() brings back."""
-        self._held.save()
-        super().save()
-
-    def restore(self) -> None:
-        """Goes back to what was saved last."""
-        self._held.restore()
-        super().restore()
-
-    def sync(self) -> None:
-        """Makes the state of all ranks that of rank 0, and saves it."""
-        self._held.sync()
-        super().sync()
 
 
 class _KerasState(TensorFlowKerasState):
